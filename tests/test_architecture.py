@@ -110,3 +110,20 @@ def test_public_names_are_written_out_and_exist():
     assert list(REMOVERS)[:6] == ["JSE", "INLP", "RLACE", "LEACE", "SAL", "SPLINCE"]  # they stay
     assert list(HEADS)[:6] == ["ERM", "GroupWeighted", "SUBG", "GroupDRO", "JTT", "DFR"]
     assert all(hasattr(unspur, name) for name in unspur.__all__)
+
+
+@pytest.mark.parametrize(
+    ("file", "names"),
+    [("__init__", {*HEADS, *REMOVERS}), ("heads/__init__", {*HEADS}), ("removers/__init__", {*REMOVERS})],
+)
+def test_type_checkers_see_what_is_registered(file, names):
+    """They do not run the registry, so every name is imported once more for them."""
+    tree = ast.parse((SOURCE / f"{file}.py").read_text(encoding="utf-8"))
+    exported = {
+        alias.asname
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname
+    }
+    assert not names - exported, f"{file}.py needs an import X as X under TYPE_CHECKING"

@@ -91,9 +91,29 @@ def test_rows_of_two_kinds_are_both_trained_on():
 def test_rows_in_files_are_refused_before_the_fit_by_layers_that_need_transformed_rows(tmp_path):
     np.save(tmp_path / "rows.npy", TRAIN.Z)
     rows = open_rows(tmp_path / "rows.npy")
-    with pytest.raises(InputError, match="SUBG is trained on transformed rows"):
+    with pytest.raises(InputError, match=r"SUBG is trained on transformed rows.*Use ERM or GroupWeighted as"):
         RobustClassifier(LEACE(), SUBG()).fit(rows, TRAIN.y, concept=TRAIN.concept)
-    RobustClassifier(LEACE(), ERM()).fit(rows, TRAIN.y, concept=TRAIN.concept)  # the control
+
+
+@pytest.mark.parametrize("head", [ERM(), ERM(balance="main"), GroupWeighted()])
+def test_rows_in_files_give_the_answer_of_rows_in_memory(head, tmp_path):
+    np.save(tmp_path / "rows.npy", TRAIN.Z)
+    model = RobustClassifier(LEACE(), head, random_state=0)
+    memory, files = (
+        model.fit(rows, TRAIN.y, concept=TRAIN.concept).coef_ for rows in (TRAIN.Z, open_rows(tmp_path / "rows.npy"))
+    )
+    np.testing.assert_allclose(files, memory, atol=1e-6 * np.abs(memory).max())
+
+
+def test_balanced_classes_have_the_penalty_units_of_rows_weighted_so():
+    """The removal is not applied to the rows, yet the head is that of transformed rows."""
+    y = np.where(np.arange(len(TRAIN.y)) % 3 == 0, TRAIN.y, 0)  # one class is rare
+    model = RobustClassifier(LEACE(), ERM(balance="main"), random_state=0).fit(TRAIN.Z, y, concept=TRAIN.concept)
+    alone = ERM(balance="main", weight_decay=model.selection_.penalty).fit(model.transform(TRAIN.Z), y)
+    plain = ERM(weight_decay=model.selection_.penalty).fit(model.transform(TRAIN.Z), y)
+    logits = alone.decision_function(model.transform(TRAIN.Z))
+    np.testing.assert_allclose(model.decision_function(TRAIN.Z), logits, atol=1e-3)
+    assert np.abs(plain.decision_function(model.transform(TRAIN.Z)) - logits).max() > 0.1
 
 
 def test_validation_rows_are_checked_for_every_remover():

@@ -5,7 +5,14 @@ without waiting for scikit-learn.
 """
 
 #: Modules of `unspur.removers`.
-REMOVERS = {"JSE": "jse", "INLP": "inlp", "RLACE": "rlace", "LEACE": "leace", "SAL": "leace", "SPLINCE": "leace"}
+REMOVERS = {
+    "JSE": "jse",
+    "INLP": "inlp",
+    "RLACE": "rlace",
+    "LEACE": "leace",
+    "SAL": "leace",
+    "SPLINCE": "leace",
+}
 #: Modules of `unspur.heads`.
 HEADS = {
     "ERM": "reweighted",

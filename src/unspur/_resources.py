@@ -126,7 +126,7 @@ one_scipy_thread = _OneThread("scipy.libs")
 one_blas_thread = _OneThread("")
 
 
-def one_thread_if_narrow(X: Any) -> AbstractContextManager[None]:
+def one_thread_if_small(X: Any) -> AbstractContextManager[None]:
     """Context with one BLAS thread for rows of few features, or few rows, and with the usual number for others.
 
     Threads of a BLAS wait by spinning: on busy cores, products of small blocks were measured ten times slower with two
@@ -142,9 +142,10 @@ def _workers(number: int, process: int) -> ThreadPoolExecutor:  # noqa: ARG001 â
 
 
 def map_blocks(function: Callable[[T], S], blocks: Sequence[T]) -> Iterator[S]:
-    """Results of a function for each block of rows, in order: blocks run in as many threads as a BLAS would use.
+    """Results of a function for each block of rows, in order, from as many threads as a BLAS would use.
 
-    Called from a thread other than the main one, which has others beside it, they run one after the other.
+    In a thread other than the main one, blocks are handled one after the other: the program then has threads of its
+    own for the other cores.
     """
     number = min(one_blas_thread.usual, len(blocks))
     if number < 2 or threading.current_thread() is not threading.main_thread():

@@ -123,7 +123,7 @@ class LabelError(InputError):
 
 
 class ArgumentError(InputError, TypeError):
-    """A keyword-only argument was passed positionally."""
+    """A keyword-only argument was passed positionally, or is missing."""
 
 
 class GroupSizeError(InputError):

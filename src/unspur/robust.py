@@ -20,7 +20,7 @@ from unspur._arrays import is_tensor, on_numpy
 from unspur._data import LabelledData, first_rows, warn_if_on_another_scale
 from unspur._parameters import FIT_METADATA, generator, keyword_only_after_y, restore_on_failure
 from unspur._reading import brief, require_kinds
-from unspur._resources import one_thread_if_narrow
+from unspur._resources import one_thread_if_small
 from unspur._typing import Array, FloatArray
 from unspur.certificate import Certificate, row_hashes
 from unspur.clusters import cluster_codes, cluster_labels, has_continuous_columns
@@ -165,7 +165,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
             "sample_weight": sample_weight_val,
             "clusters": clusters_val,
         }
-        with restore_on_failure(self), one_thread_if_narrow(X):
+        with restore_on_failure(self), one_thread_if_small(X):
             self._validate_params()
             remover = JSE() if self.remover is None else clone(self.remover)
             head = GroupWeighted() if self.head is None else clone(self.head)
@@ -212,18 +212,20 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
 
     def _choose_head(self, head: Head, data: HeadData, remover: Remover, rng: np.random.Generator) -> Selection:
         """The head with the best penalty, fitted on all rows; its coefficients are on rows before the removal."""
-        removal, checked = remover.removal_, copy(self)
+        removal, features_from = remover.removal_, copy(self)
         # Copies of a row must not be on both sides of a fold.
         train, validation = data.train.with_duplicate_clusters(remover._training_rows), data.validation
-        penalties = penalty_grid_from_variances(train.column_variances(balanced=head._balanced is not False))
+        penalties = penalty_grid_from_variances(train.column_variances(balanced=head._weights != "rows"))
         span, (X, X_val) = RowSpan.of(train.X, None if validation is None else validation.X)
-        inside = None if span is None else span.restricted(removal)
-        if span is not None and inside is not None:
-            removal, checked.n_features_in_ = inside, span.n_features
+        inside = None if span is None else span.restrict_map(removal)
+        if span is None or inside is None:
+            span = None  # there is none, or the removal leaves it
+        else:
+            removal, features_from.n_features_in_ = inside, span.n_coordinates
             train = replace(train, X=X)
             validation = None if validation is None else replace(validation, X=X_val)
-        if head._balanced is None:
-            transform = remover.transform if inside is None else inside
+        if not head._is_one_regression:
+            transform = remover.transform if span is None else removal
             train = replace(train, X=transform(train.X))
             validation = None if validation is None else replace(validation, X=transform(validation.X))
         else:
@@ -232,20 +234,23 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
         if validation_only:
             assert validation is not None
             train, validation = validation, None
-        if head._balanced is None:
-            all_rows = train if validation is None else _pooled(train, validation)
-            assert all_rows is not None  # rows in files were refused
+        if validation is None:
+            all_rows = train
+        elif head._is_one_regression:
+            all_rows = train.stacked(validation)
         else:
-            all_rows = train if validation is None else train.stacked(validation)
+            pooled = _pooled(train, validation)
+            assert pooled is not None  # rows in files were refused
+            all_rows = pooled
         data = replace(data, train=train, validation=validation)
         chosen = cross_validate_penalty(
-            head, penalties, data, all_rows, checked, self.cv, rng, validation_only=validation_only
+            head, penalties, data, all_rows, features_from, self.cv, rng, validation_only=validation_only
         )
         best = chosen.head
-        if head._balanced is None:
+        if not head._is_one_regression:
             best.coef_, best.intercept_ = through_removal(removal, best.coef_, best.intercept_)
-        if span is not None and inside is not None:
-            best.coef_ = span.vectors(best.coef_)
+        if span is not None:
+            best.coef_ = span.lift(best.coef_)
             best.intercept_ = best.intercept_ - best.coef_ @ span.centre
             best.n_features_in_ = self.n_features_in_
         return chosen
@@ -401,12 +406,13 @@ def _with_common_clusters(data: HeadData, clusters: Any, clusters_val: Any) -> H
 
 
 def _require_transformable(head: Head, data: HeadData) -> None:
-    """Raise InputError if a head needs transformed rows, which rows in files are not."""
+    """Raise InputError if a head is trained on transformed rows and these are in files, where they stay as they are."""
     sets = [data.train] if data.validation is None else [data.train, data.validation]
-    if head._balanced is None and any(isinstance(rows.X, StoredRows) for rows in sets):
+    if not head._is_one_regression and any(isinstance(rows.X, StoredRows) for rows in sets):
+        possible = " or ".join(name for name, kind in HEADS.items() if kind()._is_one_regression)
         raise InputError(
             f"{type(head).__name__} is trained on transformed rows, which needs rows in memory; these are read from "
-            "files. Use ERM or GroupWeighted as the head, or load the rows."
+            f"files. Use {possible} as the head, or load the rows."
         )
 
 

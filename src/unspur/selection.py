@@ -39,8 +39,8 @@ MAX_VARIANCE_RATIO, MIN_PENALTY = 100.0, 1e-12
 HELD_OUT_SHARE = 0.2
 #: Decimals of losses that are compared, so that layers that scaling makes equally good count as equal.
 LOSS_DECIMALS = 9
-#: Tolerance to search large grids and to cross-validate with, at which held-out losses have converged to 1e-4; with
-#: more, heads of small penalties are far from solved on separable rows.
+#: Tolerance for searches of large grids and for cross-validation. Held-out losses have converged to 1e-4 there. At a
+#: larger one, heads with small penalties are far from solved on separable rows.
 ROUGH_TOL = 1e-5
 #: Limit on doublings of the factor on the logits.
 MAX_DOUBLINGS = 60
@@ -134,11 +134,11 @@ def choose_layer(
     train, validation = ensure_decoded(train), ensure_decoded(validation, "validation")
     # Large grids are searched at a rough tolerance, and the chosen head is fitted once more.
     rough = clone(head)
-    if search := set(grid) != {"weight_decay"}:
+    if several_parameters := set(grid) != {"weight_decay"}:
         rough.set_params(tol=max(head.tol, ROUGH_TOL))
     if validation is not None and validation.concept_known.any():
         found = select_head(rough, grid, train, validation, rank=_rank)
-        if not search:
+        if not several_parameters:
             return found
         return replace(found, head=_fit_quietly(clone(head).set_params(**found.parameters), train))
     held_out_mask = train.held_out_mask(HELD_OUT_SHARE, np.random.default_rng(seed))
@@ -161,7 +161,7 @@ def cross_validate_penalty(
     penalties: Sequence[float],
     data: HeadData,
     all_rows: LabelledData,
-    checked: BaseEstimator,
+    features_from: BaseEstimator,
     folds: int,
     rng: np.random.Generator,
     *,
@@ -170,24 +170,27 @@ def cross_validate_penalty(
     """Choose a penalty by the rule of `choose_layer`, on validation rows or by cross-validation.
 
     The loss is that of the held-out rows of all folds together. The chosen head is fitted on `all_rows`: the training
-    rows, and the validation rows if there are any. With `validation_only` the training rows of `data` are validation
-    rows, for a head that is trained on such. Rows are visited where they live.
+    rows, and the validation rows if there are any. `validation_only` is for a head that is trained on validation rows
+    alone, as DFR is: `data.train` has the validation rows then, and the head gets them as such. Rows are visited where
+    they live.
     """
     train, validation = data.train, data.validation
     rough = clone(head).set_params(tol=max(head.tol, ROUGH_TOL))
-    if head._balanced is not None:
-        train.geometry(train.source(), balanced=head._balanced)  # once, for all folds
+    visible = head._visible(train)
+    if head._is_one_regression:
+        visible.geometry(visible.source(), balanced=head._weights == "groups")  # once, for all folds
 
     def fit_all_rows(penalty: float) -> Head:
-        rows = all_rows if head._needs_concept else all_rows.without_concept()
+        rows = visible if all_rows is train else head._visible(all_rows)
         held_out = rows if validation_only else None
         setting = [{"weight_decay": penalty}]
-        return fit_decoded_path(head, setting, replace(data, train=rows, validation=held_out), checked)[0]
+        return fit_decoded_path(head, setting, replace(data, train=rows, validation=held_out), features_from)[0]
 
     fold = None if validation is not None else train.folds(folds, rng)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)  # a value that cannot be solved is not chosen
-        fitted = fit_folds(rough, penalties, data, checked, fold, folds, validation_only=validation_only)
+        visible_data = replace(data, train=visible)
+        fitted = fit_folds(rough, penalties, visible_data, features_from, fold, folds, validation_only=validation_only)
     if fold is None:
         assert validation is not None
         evaluated_on, evaluated = validation, (validation.weight > 0) & validation.concept_known

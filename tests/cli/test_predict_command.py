@@ -110,6 +110,9 @@ def test_a_method_is_a_remover_alone_with_the_settings_of_compare(method, here):
     write(TRAIN, "train.npz")
     said = unspur("fit", "train.npz", *LABELS, "--method", method.lower(), "--output", "r.safetensors")
     assert "Next: unspur apply r.safetensors FILE" in said
+    words = " ".join(said.split())
+    assert ("6 directions carr" in words) == (method in ("JSE", "INLP"))  # those that test directions
+    assert (" removed for background." in words) == (method not in ("JSE", "INLP"))
     expected = make_remover(method, "group", 0)
     Z, y, concept = (TRAIN[FEATURES].to_numpy(), TRAIN["bird"].to_numpy(), TRAIN["background"].to_numpy())
     expected.fit(Z, y, concept=concept)

@@ -136,7 +136,7 @@ STATISTICS = {
         rng.standard_normal((1, WIDTH)), np.ones(1), CENTRE, WEIGHTING, centred=True, only=1
     ),
     "two classes": SoftmaxLoss(logits(1), WEIGHTING),
-    "three classes": SoftmaxLoss(logits(3, centred=True, precise=True), WEIGHTING),
+    "three classes": SoftmaxLoss(logits(3, centred=True, in_float64=True), WEIGHTING),
     "cells": CellLosses(logits(1), 4 * (FOLDS + 1)),
     "score moments": ScoreMoments(FoldScore(2, FOLDS), BOTH, WEIGHTING),
     "many scores": ScoreMoments(LinearScore(rng.standard_normal((4, WIDTH))), np.array([0, 1, 1, 0]), WEIGHTING),
@@ -298,7 +298,7 @@ def test_sums_of_narrow_rows_are_added_up_accurately(kind, device):
     np.testing.assert_allclose(found[..., 1:], exact[..., 1:], rtol=0, atol=1e-6 * np.abs(exact[..., 1:]).max())
     if kind is not torch.float32:
         assert abs(float(z[:, 0].cumsum(0)[-1]) / float(z[:, 0].double().sum()) - 1) > 1e-4 or device == "cuda"
-    moments = Moments.of(TorchRows(z, columns), Weighting(np.ones(4)), exact=False)
+    moments = Moments.of(TorchRows(z, columns), Weighting(np.ones(4)), in_float64=False)
     exactly = Moments.of(TorchRows(z.double(), columns), Weighting(np.ones(4)))
     np.testing.assert_allclose(moments.second, exactly.second, atol=2e-6)
 

@@ -452,4 +452,6 @@ def test_quick_moments_are_used_only_where_the_rank_is_beyond_doubt():
         quick, exact = Geometry.of_rows(rows, weighting), Geometry.of(Moments.of(rows, weighting), 4)
         assert quick.rank == exact.rank == rank
         assert_allclose(quick.second, exact.second, atol=1e-5)
-    assert np.abs(quick.second - Moments.of(rows, weighting, exact=False).second).max() > 0  # these were done again
+    assert (
+        np.abs(quick.second - Moments.of(rows, weighting, in_float64=False).second).max() > 0
+    )  # these were done again

@@ -143,17 +143,17 @@ def test_a_map_and_its_restriction_are_inverse_to_each_other():
     rng = np.random.default_rng(5)
     rows = rng.normal(size=(30, 100)) + 2.0
     span, (inside,) = RowSpan.of(rows)
-    assert span.n_features == 29
-    np.testing.assert_allclose(span.vectors(inside) + span.centre, rows, atol=1e-12)
+    assert span.n_coordinates == 29
+    np.testing.assert_allclose(span.lift(inside) + span.centre, rows, atol=1e-12)
     np.testing.assert_allclose(span.coordinates(rows), inside, atol=1e-12)
     subspace = Subspace.spanned_by(rng.normal(size=(29, 3)))
     for small in (AffineMap.removing(subspace, inside[0]), AffineMap.keeping(subspace, inside[0])):
-        large = span.map(small)
+        large = span.lift_map(small)
         np.testing.assert_allclose(span.coordinates(large(rows)), small(inside), atol=1e-10)
-        back = span.restricted(large)
+        back = span.restrict_map(large)
         np.testing.assert_allclose(back(inside), small(inside), atol=1e-10)
     elsewhere = AffineMap.removing(Subspace.spanned_by(rng.normal(size=(100, 2))), rows[0])
-    assert span.restricted(elsewhere) is None
+    assert span.restrict_map(elsewhere) is None
 
 
 def test_rows_that_are_not_wide_or_far_from_zero_stay_as_they_are():

@@ -41,7 +41,7 @@ def solve(z, y, weight=None, weight_decay=0.01, **options):
     k = int(y.max()) + 1
     total = len(y) if weight is None else weight.sum()
     weighting = Weighting(np.full(k, 1.0 / total))
-    whitening = Whitening.of(Geometry.of_rows(rows, weighting, exact=True), weight_decay)
+    whitening = Whitening.of(Geometry.of_rows(rows, weighting, in_float64=True), weight_decay)
     return solve_softmax(rows, weighting, whitening, k, **options), whitening
 
 

@@ -184,8 +184,7 @@ def fit(
         return
     _print_trace(remover, whole=trace)
     spurious = remover.spurious_.dim
-    task = f", {remover.main_.dim} {_carry(remover.main_.dim)} {main}" if method in (RECOMMENDED, "JSE") else ""
-    say(f"\n{spurious} of {remover.n_features_in_} directions {_carry(spurious)} {' or '.join(concept)}{task}.")
+    say(f"\n{_directions_text(remover, main, concept)}")
     if not spurious:
         say("No direction was removed; applying the saved file changes nothing.")
     if losses := getattr(remover, "metric_losses_", {}):
@@ -215,6 +214,19 @@ def _say_report_command(params: Mapping[str, Any]) -> None:
     words.append(f"--test-where {shlex.quote(where[0][0])}=VALUE" if where else "--test FILE")
     file, output = shlex.quote(params["files"][0]), shlex.quote(params["output"])
     say_command("Next:", ["unspur", "report", file, *words, f"--removal {output}"])
+
+
+def _directions_text(remover: Remover, main: str, concept: tuple[str, ...]) -> str:
+    """How many directions carry the labels, or how many were removed by a method that does not test them."""
+    from unspur import JSE
+    from unspur.trace import Trace
+
+    spurious, concepts = remover.spurious_.dim, " or ".join(concept)
+    found = f"{spurious} of {remover.n_features_in_} directions"
+    if not isinstance(remover.trace_, Trace):
+        return f"{found} {'was' if spurious == 1 else 'were'} removed for {concepts}."
+    task = f", {remover.main_.dim} {_carry(remover.main_.dim)} {main}" if isinstance(remover, JSE) else ""
+    return f"{found} {_carry(spurious)} {concepts}{task}."
 
 
 def _carry(directions: int) -> str:

@@ -1,16 +1,23 @@
 """Last layers: linear classifiers, most of them trained with concept labels."""
 
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from unspur._names import HEADS as MODULES
-from unspur.heads.base import Head
-from unspur.heads.group_dro import GroupDRO
-from unspur.heads.reweighted import DFR, ERM, JTT, SUBG, GroupWeighted
+from unspur.heads.base import Head as Head
 
-#: Every head by name; a new one is a file, a test, and a line in `_names`.
+if TYPE_CHECKING:
+    from unspur.heads.group_dro import GroupDRO as GroupDRO
+    from unspur.heads.reweighted import DFR as DFR
+    from unspur.heads.reweighted import ERM as ERM
+    from unspur.heads.reweighted import JTT as JTT
+    from unspur.heads.reweighted import SUBG as SUBG
+    from unspur.heads.reweighted import GroupWeighted as GroupWeighted
+
+#: Every head by name, from the registry in `_names`.
 HEADS: dict[str, type[Head]] = {
     name: getattr(import_module(f"unspur.heads.{module}"), name) for name, module in MODULES.items()
 }
 globals().update(HEADS)
 
-__all__ = ["DFR", "ERM", "HEADS", "JTT", "SUBG", "GroupDRO", "GroupWeighted", "Head"]
+__all__ = ["HEADS", "Head", *MODULES]  # noqa: PLE0604 — the registry has strings

@@ -20,10 +20,10 @@ from sklearn.utils.validation import assert_all_finite, check_is_fitted, column_
 from unspur._arrays import by_rows, exact_products, is_tensor, like, on_numpy, to_original_type
 from unspur._data import LabelledData, decode_fit_arguments
 from unspur._parameters import generator, keyword_only_after_y, restore_on_failure, sgd_settings
-from unspur._resources import one_thread_if_narrow
+from unspur._resources import one_thread_if_small
 from unspur._typing import Array, FloatArray, IntArray
 from unspur._validation import checked_weights, checked_z, require_finite
-from unspur.exceptions import InputError, LabelError
+from unspur.exceptions import ArgumentError, InputError, LabelError
 from unspur.labels import ClassLabel, class_label, main_column, require_no_missing
 from unspur.options import SGD, SOLVER
 from unspur.rows import StoredRows, backend_of, to_host
@@ -239,7 +239,7 @@ class Head(LinearClassifier):
     """Base of the last layers: linear logits ``x coefᵀ + intercept`` for a main label of two or more classes.
 
     A subclass implements `_train`. Its `__init__` sets the parameters of `_parameter_constraints`, as that of
-    `SolverHead` does. To be compared, a head needs its line in ``heads/__init__.py``. A grid of its own goes to
+    `SolverHead` does. It is registered by one line in ``_names.py``. A grid of its own goes to
     `unspur.selection.GRIDS`.
     """
 
@@ -255,14 +255,14 @@ class Head(LinearClassifier):
         "concept_val": False,
         "sample_weight_val": False,
     }
-    #: Whether training rows need a concept. If not, their groups are the classes of y.
+    #: Whether training rows need a concept. If not, it is ignored, and their groups are the classes of y.
     _needs_concept: ClassVar[bool] = True
+    #: Whether the concept of validation rows is used.
+    _uses_concept_val: ClassVar[bool] = True
     #: Whether validation rows, if there are any, are what the head is trained on.
     _trains_on_validation: ClassVar[bool] = False
-    #: Whether the exact solution is one weighted regression, and with which weights: True for groups of equal weight,
-    #: False for rows of equal weight, None if it is not a single regression. A single one is solved after a removal
-    #: without transformed rows (`LabelledData.removal`); other heads are fitted on transformed rows.
-    _balanced: bool | None = None
+    #: What has equal weight in the one regression that the head is: rows, or groups. None for other heads.
+    _weights: Literal["rows", "groups"] | None = None
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "weight_decay": [Interval(Real, 0, None, closed="left")],
@@ -289,6 +289,19 @@ class Head(LinearClassifier):
         """Whether the solution is independent of the coordinates of the rows, as that of SGD is not."""
         return SGD.of(getattr(self, "solver", "exact")) is None
 
+    @property
+    def _is_one_regression(self) -> bool:
+        """Whether the solution is that of one weighted regression.
+
+        Such a head is solved after a removal without transformed rows (`LabelledData.removal`), and in all folds side
+        by side.
+        """
+        return self._weights is not None and self._is_exact
+
+    def _visible(self, rows: LabelledData) -> LabelledData:
+        """The rows as the head sees them: without a concept if it needs none."""
+        return rows if self._needs_concept else rows.without_concept()
+
     def __init_subclass__(cls, **options: Any) -> None:
         """Fill in the shared parts of the docstring."""
         super().__init_subclass__(**options)
@@ -301,7 +314,7 @@ class Head(LinearClassifier):
         X: Array,
         y: Array,
         *,
-        concept: Array,
+        concept: Array | None = None,
         sample_weight: Array | None = None,
         X_val: Array | None = None,
         y_val: Array | None = None,
@@ -319,7 +332,8 @@ class Head(LinearClassifier):
         y : array of shape (n,)
             Main-task label, two or more classes.
         concept : array of shape (n,)
-            Label of the concept, two or more classes; rows where it is missing are left out of the fit.
+            Label of the concept, two or more classes; rows where it is missing are left out of the fit. ERM and JTT
+            ignore it, and need none.
         sample_weight : array of shape (n,), optional
         X_val, y_val, concept_val, sample_weight_val : arrays, optional
             Held-out rows, if the method uses them; else rows of X are held out.
@@ -328,27 +342,35 @@ class Head(LinearClassifier):
 
         A fit that fails leaves the estimator as it was.
         """
+        if not self._needs_concept:
+            concept = None
+        elif concept is None:
+            name = type(self).__name__
+            raise ArgumentError(
+                f"concept is missing: {name} weighs groups by it. Write {name}().fit(X, y, concept=...)."
+            )
+        concept_val = concept_val if self._uses_concept_val else None
         train = {"X": X, "y": y, "concept": concept, "sample_weight": sample_weight, "clusters": clusters}
         validation = {"X": X_val, "y": y_val, "concept": concept_val, "sample_weight": sample_weight_val}
-        with restore_on_failure(self), one_thread_if_narrow(X):
+        with restore_on_failure(self), one_thread_if_small(X):
             self._validate_params()
             data = decode_head_arguments(
                 self, train, validation, self.missing_concept, needs_concept=self._needs_concept
             )
-            self._fit_to(data.in_span() if self._is_exact else data)
+            self._fit_decoded(data.in_span() if self._is_exact else data)
         return self
 
-    def _fit_to(self, data: HeadData) -> None:
-        self._keep(self._train(data, generator(self.random_state)), data)
+    def _fit_decoded(self, data: HeadData) -> None:
+        self._set_fitted_attributes(self._train(data, generator(self.random_state)), data)
 
-    def _keep(self, model: LinearModel, data: HeadData) -> None:
+    def _set_fitted_attributes(self, model: LinearModel, data: HeadData) -> None:
         """Set the attributes of a fit."""
         self.classes_ = data.classes
         if data.concept_classes is not None:
             self.concept_classes_ = data.concept_classes
         weights, intercepts = model.weights, model.intercepts_uncentred
         if data.span is not None:
-            weights = data.span.vectors(weights)
+            weights = data.span.lift(weights)
             intercepts = intercepts - weights @ data.span.centre
         self.coef_, self.intercept_ = weights, intercepts
         self.outcome_, self.n_iter_ = model.outcome, model.outcome.evaluations
@@ -384,24 +406,24 @@ def fit_path(
 
     Checks, draws, and second moments of the rows, which cost most with many features, are computed once.
     """
-    checked = clone(head)
+    features_from = clone(head)
     concept = concept if head._needs_concept else None
     train = {"X": X, "y": y, "concept": concept, "sample_weight": sample_weight, "clusters": clusters}
-    data = decode_head_arguments(checked, train, {}, head.missing_concept, needs_concept=head._needs_concept)
-    return fit_decoded_path(head, settings, data, checked)
+    data = decode_head_arguments(features_from, train, {}, head.missing_concept, needs_concept=head._needs_concept)
+    return fit_decoded_path(head, settings, data, features_from)
 
 
 def fit_decoded_path(
-    head: Head, settings: Sequence[Mapping[str, Any]], data: HeadData, checked: BaseEstimator
+    head: Head, settings: Sequence[Mapping[str, Any]], data: HeadData, features_from: BaseEstimator
 ) -> list[Head]:
-    """`fit_path` on decoded rows; `checked` is the estimator that has validated them."""
+    """`fit_path` on decoded rows; `features_from` is the estimator that has validated them."""
     fitted: list[Head] = []
     data = data.in_span() if head._is_exact else data
     for parameters in settings:
         one = clone(head).set_params(**parameters)
         one._validate_params()
-        vars(one).update(_checked_features(checked))
-        one._fit_to(data)
+        vars(one).update(_known_features(features_from))
+        one._fit_decoded(data)
         fitted.append(one)
     return fitted
 
@@ -410,7 +432,7 @@ def fit_folds(
     head: Head,
     penalties: Sequence[float],
     data: HeadData,
-    checked: BaseEstimator,
+    features_from: BaseEstimator,
     fold: IntArray | None,
     n_folds: int,
     *,
@@ -419,27 +441,28 @@ def fit_folds(
     """For each fold (n,) of the training rows, a list of heads with each penalty, fitted without it.
 
     Without folds there is one list, of heads fitted on all training rows. Penalties are in units of all rows. With
-    `validation_only` the training rows are validation rows, for a head that is trained on such. Heads that are one
-    regression are fitted side by side, in as many passes over the rows as the slowest needs.
+    `validation_only` the training rows go to the head as its validation rows too, which DFR is trained on. Heads that
+    are one regression are fitted side by side, in as many passes over the rows as the slowest needs.
     """
-    rows = data.train if head._needs_concept else data.train.without_concept()
-    if head._balanced is None or not head._is_exact:
+    rows = data.train
+    if not head._is_one_regression:
         parts = [rows] if fold is None else [rows.fold_subset((fold >= 0) & (fold != k)) for k in range(n_folds)]
         settings = [{"weight_decay": penalty} for penalty in penalties]
         sets = [replace(data, train=part, validation=part if validation_only else None) for part in parts]
-        return [fit_decoded_path(head, settings, one, checked) for one in sets]
+        return [fit_decoded_path(head, settings, one, features_from) for one in sets]
     source = rows.source()
-    geometry, weightings = rows.geometry(source, balanced=head._balanced), [rows.weighting(balanced=head._balanced)]
+    balanced = head._weights == "groups"
+    geometry, weightings = rows.geometry(source, balanced=balanced), [rows.weighting(balanced=balanced)]
     if fold is not None:
         source = rows.folded_source(fold, n_folds)
-        weightings = rows.weightings_without_folds(fold, n_folds, balanced=head._balanced)
+        weightings = rows.weightings_without_folds(fold, n_folds, balanced=balanced)
     problems = [(weighting, float(penalty)) for weighting in weightings for penalty in penalties]
     models = solve_softmax_many(source, geometry, problems, rows.n_classes, tol=head.tol, max_iter=head.max_iter)
     heads = []
     for (_, penalty), model in zip(problems, models, strict=True):
         one = clone(head).set_params(weight_decay=penalty)
-        vars(one).update(_checked_features(checked))
-        one._keep(model, data)
+        vars(one).update(_known_features(features_from))
+        one._set_fitted_attributes(model, data)
         heads.append(one)
     return [heads[k : k + len(penalties)] for k in range(0, len(heads), len(penalties))]
 
@@ -455,9 +478,9 @@ def held_out_logits(heads: Sequence[Sequence[Head]], rows: LabelledData, fold: I
     return np.asarray(found.reshape(len(rows), number, k).transpose(1, 0, 2))
 
 
-def _checked_features(checked: Any) -> dict[str, Any]:
+def _known_features(estimator: Any) -> dict[str, Any]:
     """What an estimator knows of the features of rows it has validated."""
-    return {name: value for name, value in vars(checked).items() if name in ("n_features_in_", "feature_names_in_")}
+    return {name: value for name, value in vars(estimator).items() if name in ("n_features_in_", "feature_names_in_")}
 
 
 def _of_logits(head: LinearClassifier, of_logits: Callable[[Array], Array], rows: Array) -> Array:
@@ -495,7 +518,10 @@ def _one_per_class(logits: Array) -> Array:
 
 
 class SolverHead(Head):
-    """A last layer with an exact solver and the paper's SGD."""
+    """A last layer with an exact solver and the paper's SGD.
+
+    A subclass that is one weighted regression sets `_weights`; others implement `_train`.
+    """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **Head._parameter_constraints,
@@ -520,6 +546,16 @@ class SolverHead(Head):
         self.tol = tol
         self.max_iter = max_iter
         self.random_state = random_state
+
+    def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
+        """The one regression with these `_weights`; other heads override this."""
+        if self._weights is None:
+            raise NotImplementedError(f"{type(self).__name__} needs _weights or a _train of its own.")
+        if self._is_exact:
+            return self._exact(data.train, balanced=self._weights == "groups")
+        if self._weights == "groups":
+            return self._sgd(*self._held_out(data, rng), rng, balanced=True, watch="groups")
+        return self._sgd(*self._held_out(data, rng), rng)
 
     def _held_out(self, data: HeadData, rng: np.random.Generator) -> tuple[LabelledData, LabelledData]:
         """Rows to train on, and rows for early stopping: the validation rows, else a share of every group."""

@@ -125,7 +125,7 @@ def solve_worst_group(
     adjustments = np.where(present, adjustments, 0.0)
     balanced = per_group(equal, totals)
     # float64, since an error of the losses is divided by μ in q.
-    plain = SoftmaxObjective(rows, balanced, whitening, n_logits(n_classes), precise=True)
+    plain = SoftmaxObjective(rows, balanced, whitening, n_logits(n_classes), in_float64=True)
     x, scale = plain.start()
     if start is not None:
         x = plain.at(start)
@@ -134,13 +134,13 @@ def solve_worst_group(
     gap, unsolved = np.inf, 0
     for _ in range(MAX_STEPS):
         # While the gap is wide, rough steps are enough.
-        exact = max(tol, min(1e-2, 1e-2 * gap))
-        x, outcome = solve_whitened(step, x, scale, exact, max_iter)
+        step_tol = max(tol, min(1e-2, 1e-2 * gap))
+        x, outcome = solve_whitened(step, x, scale, step_tol, max_iter)
         adjusted = step.adjusted(x)
         q = step.posterior(adjusted)[1]
         gap = float(adjusted[present].max() - q @ adjusted)
         unsolved += not outcome.converged
-        if (gap <= tol * chance and exact <= tol) or unsolved > MAX_UNSOLVED_STEPS:
+        if (gap <= tol * chance and step_tol <= tol) or unsolved > MAX_UNSOLVED_STEPS:
             break
         step.prior = np.where(present, np.maximum(q, MIN_GROUP_WEIGHT), 0.0)
         step.temperature = max(step.temperature / COOLING, LAST_TEMPERATURE)

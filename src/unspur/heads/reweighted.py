@@ -10,13 +10,12 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 from numbers import Integral, Real
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from unspur._data import LabelledData
-from unspur._parameters import keyword_only_after_y
 from unspur._typing import Array, IntArray
 from unspur.exceptions import NoErrorsWarning
 from unspur.heads.base import WEIGHT_DECAY, Head, HeadData, SolverHead
@@ -56,6 +55,7 @@ class ERM(SolverHead):
     """
 
     _needs_concept: ClassVar[bool] = False
+    _uses_concept_val: ClassVar[bool] = False
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **SolverHead._parameter_constraints,
@@ -85,42 +85,9 @@ class ERM(SolverHead):
         )
         self.balance = balance
 
-    @keyword_only_after_y
-    def fit(
-        self,
-        X: Array,
-        y: Array,
-        *,
-        concept: Array | None = None,  # noqa: ARG002
-        sample_weight: Array | None = None,
-        X_val: Array | None = None,
-        y_val: Array | None = None,
-        concept_val: Array | None = None,  # noqa: ARG002
-        sample_weight_val: Array | None = None,
-        clusters: Array | None = None,
-    ) -> Self:
-        """Train the last layer; `concept` and `concept_val` are ignored (see `Head.fit` for the rest)."""
-        return super().fit(
-            X,
-            y,
-            concept=None,
-            sample_weight=sample_weight,
-            X_val=X_val,
-            y_val=y_val,
-            concept_val=None,
-            sample_weight_val=sample_weight_val,
-            clusters=clusters,
-        )
-
     @property
-    def _balanced(self) -> bool | None:  # type: ignore[override]
-        return False if SGD.of(self.solver) is None and self.balance == "none" else None
-
-    def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
-        balanced = self.balance == "main"  # without a concept, groups are the classes of y
-        if SGD.of(self.solver) is None:
-            return self._exact(data.train, balanced=balanced)
-        return self._sgd(*self._held_out(data, rng), rng, balanced=balanced, watch="groups" if balanced else "mean")
+    def _weights(self) -> Literal["rows", "groups"]:  # type: ignore[override]
+        return "groups" if self.balance == "main" else "rows"  # without a concept, groups are the classes of y
 
 
 class GroupWeighted(SolverHead):
@@ -146,15 +113,11 @@ class GroupWeighted(SolverHead):
         Rows trained on in each group.
     """
 
-    @property
-    def _balanced(self) -> bool | None:  # type: ignore[override]
-        return True if SGD.of(self.solver) is None else None
+    _weights = "groups"
 
     def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
         self.group_counts_ = data.train.counts.reshape(data.train.n_classes_per_label)
-        if SGD.of(self.solver) is None:
-            return self._exact(data.train, balanced=True)
-        return self._sgd(*self._held_out(data, rng), rng, balanced=True, watch="groups")
+        return super()._train(data, rng)
 
 
 class SUBG(SolverHead):
@@ -335,33 +298,6 @@ class JTT(SolverHead):
         self.identification_weight_decay = identification_weight_decay
         self.identification_epochs = identification_epochs
 
-    @keyword_only_after_y
-    def fit(
-        self,
-        X: Array,
-        y: Array,
-        *,
-        concept: Array | None = None,  # noqa: ARG002
-        sample_weight: Array | None = None,
-        X_val: Array | None = None,
-        y_val: Array | None = None,
-        concept_val: Array | None = None,
-        sample_weight_val: Array | None = None,
-        clusters: Array | None = None,
-    ) -> Self:
-        """Train the last layer twice; `concept` is ignored (see `Head.fit` for the rest)."""
-        return super().fit(
-            X,
-            y,
-            concept=None,
-            sample_weight=sample_weight,
-            X_val=X_val,
-            y_val=y_val,
-            concept_val=concept_val,
-            sample_weight_val=sample_weight_val,
-            clusters=clusters,
-        )
-
     def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
         exact = SGD.of(self.solver) is None
         train, held_out = (data.train, None) if exact else self._held_out(data, rng)
@@ -382,7 +318,7 @@ class JTT(SolverHead):
             f"JTT upweights no row: {message}. Raise identification_weight_decay (solver='sgd': lower "
             "identification_epochs or the learning rate) so that it makes errors.",
             NoErrorsWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
         return replace(second, outcome=replace(second.outcome, reason=f"{second.outcome.reason}; {message}"))
 

@@ -6,27 +6,31 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from unspur._names import REMOVERS as MODULES
 from unspur._reading import brief
 from unspur.exceptions import ArtifactError
 from unspur.io.artifact import Shapes, read_artifact
 from unspur.options import from_flat_parameters
-from unspur.removers.base import Remover
-from unspur.removers.inlp import INLP
-from unspur.removers.jse import JSE
-from unspur.removers.leace import LEACE, SAL, SPLINCE
-from unspur.removers.rlace import RLACE
+from unspur.removers.base import Remover as Remover
 from unspur.removers.saved import require_layer, require_shapes
 
-#: Every remover by name; a new one is a file, a test, and a line in `_names`.
+if TYPE_CHECKING:
+    from unspur.removers.inlp import INLP as INLP
+    from unspur.removers.jse import JSE as JSE
+    from unspur.removers.leace import LEACE as LEACE
+    from unspur.removers.leace import SAL as SAL
+    from unspur.removers.leace import SPLINCE as SPLINCE
+    from unspur.removers.rlace import RLACE as RLACE
+
+#: Every remover by name, from the registry in `_names`.
 REMOVERS: dict[str, type[Remover]] = {
     name: getattr(import_module(f"unspur.removers.{module}"), name) for name, module in MODULES.items()
 }
 globals().update(REMOVERS)
 
-__all__ = ["INLP", "JSE", "LEACE", "REMOVERS", "RLACE", "SAL", "SPLINCE", "Remover", "load", "read_saved"]
+__all__ = ["REMOVERS", "Remover", "load", "read_saved", *MODULES]  # noqa: PLE0604 — the registry has strings
 
 
 def load(path: str | PathLike[str]) -> Remover:

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from unspur._arrays import on_numpy, to_original_type, to_python
 from unspur._parameters import keyword_only_after_y, restore_on_failure
 from unspur._reading import require_kinds
-from unspur._resources import one_thread_if_narrow
+from unspur._resources import one_thread_if_small
 from unspur._typing import Array
 from unspur._validation import checked_z, in_numbers, require_finite
 from unspur._version import __version__
@@ -50,7 +50,9 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     ``fit(X, y=None, *, concept, sample_weight=None)``, inside ``self._fitting(X)``:
 
     - check parameters (`_validate_params`) and rows (`unspur._data.decode_fit_arguments`, or `checked_z` and
-      `require_finite`);
+      `require_finite`), and raise InputError for rows that are all the same;
+    - sum over the rows on their own backend: `Covariances.of(rows)` or `Moments.of(rows, weighting)` of a
+      `RowSource`, with ``in_float64=True`` where the type of the rows has too few digits;
     - set `removal_` (AffineMap), `spurious_` and `main_` (Subspace). The basis of `spurious_` spans a factor of the
       map, which loading a saved remover checks;
     - set `trace_`, an instance of the class attribute `trace_type`, which has `stopped`, `to_dict`, `from_dict` and
@@ -164,7 +166,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             text = f"{'; '.join(used)}; results on them are too optimistic"
             warnings.warn(f"{text}. Pass rows that were held out.", UsedRowsWarning, stacklevel=2)
             notes.append(text)
-        with one_thread_if_narrow(z):
+        with one_thread_if_small(z):
             self.certificate_ = certify(
                 type(self).__name__,
                 self.removal_,
@@ -235,7 +237,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     @contextmanager
     def _fitting(self, X: Array) -> Iterator[None]:
         """Context of a fit: restores the estimator if that fails, and merges convergence warnings into one."""
-        with restore_on_failure(self), one_warning(), one_thread_if_narrow(X):
+        with restore_on_failure(self), one_warning(), one_thread_if_small(X):
             yield
 
     def warn_if_nothing_removed(self, limit: int | None) -> None:

@@ -154,7 +154,7 @@ class INLP(Remover):
             found = fit_each_concept(inside, partial(self._fit_binary, HeldOutSplitter.reusable_cv(self.cv)))
             spurious, removal = found.spurious, AffineMap.removing(found.spurious, found.centre)
             if span is not None:
-                spurious, removal = span.subspace(spurious), span.map(removal)
+                spurious, removal = span.lift_subspace(spurious), span.lift_map(removal)
             self.spurious_, self.main_, self.removal_ = spurious, Subspace.empty(removal.ambient), removal
             self.trace_ = found.trace
             self.classes_ = () if data.train.y is None else data.train.y.classes

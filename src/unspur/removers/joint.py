@@ -110,7 +110,7 @@ class SGDSolver:
     balance: Balance
     settings: SGDSettings
     rng: np.random.Generator
-    root: FloatArray | None = None
+    inverse_sqrt: FloatArray | None = None
 
     def __call__(self, excluded: Sequence[Subspace], warm_start: Sequence[WarmStart] | None = None) -> list[Pair]:
         """Solve from the paper's first weights."""
@@ -122,7 +122,9 @@ class SGDSolver:
                 counts.weighting(folds, self.balance) for folds in (counts.without(watched), counts.only(watched))
             )
             centre = self.space.spectrum.centre
-            pair = solve_pair_by_sgd(self.rows, train, held_out, centre, subspace, self.settings, self.rng, self.root)
+            pair = solve_pair_by_sgd(
+                self.rows, train, held_out, centre, subspace, self.settings, self.rng, self.inverse_sqrt
+            )
             pair.outcome.warn_unless_converged()
             pairs.append(pair)
         return pairs
@@ -230,7 +232,7 @@ class JointEstimation:
 
     def row_weights(self, directions: FloatArray) -> FloatArray:
         """Weights on the rows, shape (..., d), that read directions."""
-        return directions if self.metric is None else directions @ self.metric.root
+        return directions if self.metric is None else directions @ self.metric.inverse_sqrt
 
     def _losses(self, role: Role, pair: EstimatedPair) -> GroupLosses:
         return self.tests.losses(self.rows, self.counts, self.row_weights(pair.held_out_directions(role)), self.centre)

@@ -282,7 +282,7 @@ class JSE(Remover):
             found, metric = self._fit_in_metric(inside, cv)
             spurious, main, removal = self._removal(found, metric)
             if span is not None:
-                spurious, main, removal = span.subspace(spurious), span.subspace(main), span.map(removal)
+                spurious, main, removal = span.lift_subspace(spurious), span.lift_subspace(main), span.lift_map(removal)
             self.spurious_, self.main_, self.removal_ = spurious, main, removal
             self.trace_ = found.trace
             self.classes_ = data.train.main.classes
@@ -411,14 +411,16 @@ class JSE(Remover):
     ) -> BinaryFit:
         """Choose weight decay and Δ, then run the two loops."""
         counts, variant = data.counts, self._variant
-        exact = metric is not None and metric.condition > MAX_NATIVE_CONDITION
-        geometry = Geometry.of_rows(data.rows, counts.weighting(counts.estimated_on, self.balance), exact=exact)
-        root = None if metric is None else metric.root
-        spectrum = Spectrum.of(geometry, root, data.rows.dtype.itemsize)
+        in_float64 = metric is not None and metric.condition > MAX_NATIVE_CONDITION
+        geometry = Geometry.of_rows(
+            data.rows, counts.weighting(counts.estimated_on, self.balance), in_float64=in_float64
+        )
+        inverse_sqrt = None if metric is None else metric.inverse_sqrt
+        spectrum = Spectrum.of(geometry, inverse_sqrt, data.rows.dtype.itemsize)
         require_room(len(spectrum.variance), data.rows.n_features)
         by_group = variant.tests == "group"
         tests = DirectionTests(self.significance_level, by_group, 0.0, variant.scalars, clusters=data.clusters)
-        make_solver = self._solver_factory(data, spectrum, root, rng)
+        make_solver = self._solver_factory(data, spectrum, inverse_sqrt, rng)
 
         def joint(weight_decay: float, tol: float = self.tol) -> JointEstimation:
             solver = make_solver(weight_decay, tol)
@@ -476,7 +478,7 @@ class JSE(Remover):
         return BinaryFit(found, trace, spectrum.centre, loss)
 
     def _solver_factory(
-        self, data: FoldedRows, spectrum: Spectrum, root: FloatArray | None, rng: np.random.Generator
+        self, data: FoldedRows, spectrum: Spectrum, inverse_sqrt: FloatArray | None, rng: np.random.Generator
     ) -> Callable[[float, float], PairSolver]:
         """Make solvers for a weight decay and a tolerance; whatever does not depend on them is computed once."""
         sgd = SGD.of(self.solver)
@@ -484,7 +486,7 @@ class JSE(Remover):
             return _exact_solver(data, spectrum, self.balance, self.max_iter)
         space = PairSpace.of(spectrum, 0.0)
         return lambda value, _: SGDSolver(
-            data.rows, data.counts, space, self.balance, sgd_settings(sgd, value), rng, root
+            data.rows, data.counts, space, self.balance, sgd_settings(sgd, value), rng, inverse_sqrt
         )
 
     @contextmanager

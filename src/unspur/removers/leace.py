@@ -145,9 +145,9 @@ class ClosedForm:
     def of_rows(self, wide: WideRows) -> ClosedForm:
         """The result in coordinates of the span of wide rows, as one of the rows themselves."""
         span, unit, inside = wide.span, wide.unit[:, None], self.removal
-        right, faint = (span.vectors(factor.T).T / unit for factor in (inside.right, self.faint))
-        left, main = (unit * span.vectors(factor.T).T for factor in (inside.left, self.main.basis))
-        removal = AffineMap(wide.unit * span.point(inside.centre), right, left, "remove")
+        right, faint = (span.lift(factor.T).T / unit for factor in (inside.right, self.faint))
+        left, main = (unit * span.lift(factor.T).T for factor in (inside.left, self.main.basis))
+        removal = AffineMap(wide.unit * span.lift_point(inside.centre), right, left, "remove")
         return ClosedForm(removal, Subspace.spanned_by(left), Subspace.spanned_by(main), self.trace, faint)
 
 
@@ -211,9 +211,9 @@ class WideRows:
     def moments(self, inside: Covariances) -> Covariances:
         """Moments of the coordinates as moments of the rows, with their d × d matrix."""
         span, unit = self.span, self.unit
-        xx = unit[:, None] * span.vectors(span.vectors(inside.xx).T) * unit
-        xt = unit[:, None] * span.vectors(inside.xt.T).T
-        return replace(inside, mean_x=unit * span.point(inside.mean_x), xx=xx, xt=xt)
+        xx = unit[:, None] * span.lift(span.lift(inside.xx).T) * unit
+        xt = unit[:, None] * span.lift(inside.xt.T).T
+        return replace(inside, mean_x=unit * span.lift_point(inside.mean_x), xx=xx, xt=xt)
 
 
 def correlation_in_rounding(rows: RowSource, form: ClosedForm, kind: str) -> float:
@@ -381,7 +381,7 @@ def covariances_of(rows: RowSource) -> tuple[Covariances, Whitener | None]:
         whitener = Whitener.by_cholesky(moments.covariance, moments.noise)
         if whitener is not None:
             return moments, whitener
-    return Covariances.of(rows, exact=True), None
+    return Covariances.of(rows, in_float64=True), None
 
 
 def _readable(y: Array | None, name: str, n_rows: int) -> ClassLabel | None:
@@ -688,7 +688,7 @@ class LEACE(ClosedFormRemover):
             rows, self._n_concept = self._rows(
                 X, y, concept, sample_weight, reset=first and concept_classes is None, whole=False
             )
-            moments = Covariances.of(rows, exact=True)
+            moments = Covariances.of(rows, in_float64=True)
             self.moments_ = moments if first else self._moments_of_rows().merge(moments)
             self._moments_of = None
             self._solve(self.moments_)

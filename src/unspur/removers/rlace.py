@@ -253,10 +253,11 @@ class RLACE(ClosedFormRemover):
         random_state: Any = None,
         verbose: bool = False,
     ):
-        super().__init__(balance=balance, missing_concept=missing_concept)
-        del self.concept_type  # a minimax over classifiers knows classes only
+        # There is no concept_type: a minimax over classifiers knows classes only.
         self.rank = rank
         self.solver = solver
+        self.balance = balance
+        self.missing_concept = missing_concept
         self.max_iter = max_iter
         self.stop_below = stop_below
         self.random_state = random_state
@@ -298,7 +299,7 @@ class RLACE(ClosedFormRemover):
                 accuracy = majority
             removal = AffineMap.removing(spurious, moments.mean_x)
             if span is not None:
-                removal, spurious = span.map(removal), span.subspace(spurious)
+                removal, spurious = span.lift_map(removal), span.lift_subspace(spurious)
             self.spurious_, self.main_, self.removal_ = spurious, Subspace.empty(removal.ambient), removal
             self.trace_ = MinimaxTrace(spurious.dim, loss, chance, accuracy, majority, iterations, reason)
             self.n_iter_ = self.trace_.most_evaluations

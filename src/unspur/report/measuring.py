@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from unspur._arrays import to_python
 from unspur._data import LabelledData, decode_rows, require_same_features
-from unspur._resources import one_thread_if_narrow
+from unspur._resources import one_thread_if_small
 from unspur._typing import Array, IntArray
 from unspur._version import __version__
 from unspur.certificate import Certificate, fingerprint, row_hashes
@@ -130,7 +130,7 @@ def measure(
     names = _ids(ids, content, len(testing), numbers)
     # Separate generators, so changing `most` does not change the other draws.
     drawing, probing, showing = np.random.default_rng(seed).spawn(3)
-    with one_thread_if_narrow(training.X):
+    with one_thread_if_small(training.X):
         report("heads")
         clean = cleaned(remover, rows)
         evaluate = Evaluator.of(rows, seed)

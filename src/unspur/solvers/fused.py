@@ -86,7 +86,7 @@ def fused_losses(statistic: LogisticLosses, block: Block, setting: Setting | Non
     if (
         _failed is not None
         or statistic.centred
-        or statistic.precise
+        or statistic.in_float64
         or z.shape[1] > MAX_FEATURES
         or z.stride(1) != 1
         or not lines * len(z)

@@ -1,9 +1,9 @@
-"""L-BFGS: SciPy's for smooth functions, descents of many side by side, and correction pairs for other descents.
+"""L-BFGS: SciPy's for one function, a descent of many functions side by side, and correction pairs for other descents.
 
-`minimize` runs SciPy's L-BFGS-B on a function of whitened coordinates until the 2-norm of the gradient is small.
-`solvers.orthogonal_pair` has a constraint, a preconditioner and many problems at a time; it takes its steps from
-`CorrectionPairs`. Both measure small changes of the objective by `objective_change`. (docs/architecture.md says why
-there are two.)
+`minimize` runs SciPy's L-BFGS-B on a function of whitened coordinates until the 2-norm of the gradient is small, and
+`minimize_many` minimises many such functions, with one evaluation of all at a time. `solvers.orthogonal_pair` has a
+constraint and a preconditioner; it takes its steps from `CorrectionPairs`. All three measure small changes of the
+objective by `objective_change`. (docs/architecture.md says why there are three.)
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ class DescentResult:
     evaluations: int = 0
 
 
-def objective_change(change: float, gradients: FloatArray, step: FloatArray) -> float:
-    """Change of an objective over a step; a small one by the trapezoidal rule.
+def objective_change(change: float | FloatArray, gradients: FloatArray, step: FloatArray) -> FloatArray:
+    """Change of an objective over a step (p,), or of many (m,) over steps (m, p); a small one by the trapezoidal rule.
 
     Near a minimum the objective changes by less than its rounding error long before the gradient does: with float32
     rows already at a relative gradient of 1e-4. The rule ``½ (g₀ + g)·(x − x₀)`` has an error of third order in a
     step that is small. `gradients` is the sum of those at both ends.
     """
-    return 0.5 * float(gradients @ step) if abs(change) < FINE_CHANGE else change
+    return np.where(np.abs(change) < FINE_CHANGE, 0.5 * np.einsum("...p,...p->...", gradients, step), change)
 
 
 class CorrectionPairs:
@@ -111,7 +111,7 @@ def minimize(objective: Objective, x: FloatArray, gtol: float, max_iter: int, no
 
 
 def minimize_many(
-    objective: ManyObjectives, x: FloatArray, gtol: FloatArray, max_iter: int, noise: FloatArray
+    objective: ManyObjectives, x: FloatArray, gtol: FloatArray, max_evaluations: int, noise: FloatArray
 ) -> list[DescentResult]:
     """L-BFGS for m problems side by side, from points x (m, p), until each gradient norm is below its `gtol` (m,).
 
@@ -124,9 +124,11 @@ def minimize_many(
     run = _ManyDescents(np.arange(len(x)), x, *objective(x, np.arange(len(x))))
     while True:
         ended = run.ended(gtol[run.number], noise[run.number])
-        over = evaluations >= max_iter
+        over = evaluations >= max_evaluations
         for k in np.flatnonzero(ended | over).tolist():
-            reason = "gradient below tolerance" if ended[k] else f"the limit of {max_iter} evaluations is reached"
+            reason = (
+                "gradient below tolerance" if ended[k] else f"the limit of {max_evaluations} evaluations is reached"
+            )
             results[int(run.number[k])] = run.result(k, reason, evaluations)
         if over or ended.all():
             return [results[k] for k in range(len(x))]
@@ -183,9 +185,7 @@ class _ManyDescents:
     def advance(self, value: FloatArray, gradient: FloatArray) -> None:
         """Move to the trial points that are low enough, given their values and gradients; shorten the other steps."""
         step, slope = self.trial - self.x, np.einsum("mp,mp->m", self.gradient, self.direction)
-        small = 0.5 * np.einsum("mp,mp->m", self.gradient + gradient, step)
-        change = value - self.value
-        change = np.where(np.abs(change) < FINE_CHANGE, small, change)
+        change = objective_change(value - self.value, self.gradient + gradient, step)
         self.fresh = good = change <= SUFFICIENT_DECREASE * self.length * slope
         bend = change / self.length - slope
         shorter = np.where(bend > 0, -0.5 * slope / np.where(bend > 0, bend, 1.0), 0.5)
@@ -269,7 +269,7 @@ class _FineSearch:
         shown = 0.0  # relative to the start, so that small changes keep their digits
         if self._iterate is not None:
             x0, value0, gradient0, shown0 = self._iterate
-            shown = shown0 + objective_change(value - value0, gradient0 + gradient, x - x0)
+            shown = shown0 + float(objective_change(value - value0, gradient0 + gradient, x - x0))
         self._last = (x.copy(), value, gradient, shown)
         if self._iterate is None:
             self._iterate = self._last

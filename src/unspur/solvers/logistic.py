@@ -87,7 +87,7 @@ class LogisticLosses:
     centre : shape (d,).
     centred : subtract `centre` from every block instead of from the logits; needed if rows are so far from zero that
         their products would lose the signal.
-    precise : compute losses in float64, not in the type of the rows; sums are float64 in any case.
+    in_float64 : compute losses in float64, not in the type of the rows; sums are float64 in any case.
 
     A call returns shape (weightings, q, 2 + d): loss, gradient in the intercept, gradient in the weights.
     """
@@ -98,7 +98,7 @@ class LogisticLosses:
     factors: FloatArray
     centre: FloatArray
     centred: bool = False
-    precise: bool = False
+    in_float64: bool = False
 
     @classmethod
     def of_one(
@@ -113,7 +113,7 @@ class LogisticLosses:
     ) -> Self:
         """The losses under one weighting, for weights (q, d) of both labels, or of the label `only`."""
         labels = np.array([CONCEPT, MAIN] if only is None else [only])
-        return cls(weights[None], intercepts[None], labels, weighting.factor[None], centre, centred, precise=True)
+        return cls(weights[None], intercepts[None], labels, weighting.factor[None], centre, centred, in_float64=True)
 
     @property
     def thin(self) -> bool:
@@ -136,7 +136,7 @@ class LogisticLosses:
         n_weightings, q, d = self.weights.shape
         n_models = n_weightings * q
         z = block.z - like(self.centre, block.z) if self.centred else block.z
-        logits = (empty64 if self.precise else empty)((n_models, len(z)), z)
+        logits = (empty64 if self.in_float64 else empty)((n_models, len(z)), z)
         forward(z, like(self.weights.reshape(n_models, d), z), logits)
         logits += like(self.shift.reshape(-1, 1), logits)
         targets = matching(lines(block.targets, self.labels), logits)  # (q, m)
@@ -238,18 +238,19 @@ class LinearLogits:
     Parameters
     ----------
     weights, intercepts, centre : shapes (k, d), (k,) and (d,).
-    centred, precise : as in `LogisticLosses`.
+    centred : as in `LogisticLosses`.
+    in_float64 : convert the rows before products with them; logits are float64 in any case.
     """
 
     weights: FloatArray
     intercepts: FloatArray
     centre: FloatArray
     centred: bool = False
-    precise: bool = False
+    in_float64: bool = False
 
     def rows(self, block: Block) -> Array:
         """The rows to multiply, shape (m, d)."""
-        z = cast(block.z, np.float64) if self.precise else block.z
+        z = cast(block.z, np.float64) if self.in_float64 else block.z
         return z - like(self.centre, z) if self.centred else z
 
     def of(self, z: Array) -> Array:
@@ -263,7 +264,7 @@ class LinearLogits:
     @property
     def thin(self) -> bool:
         """Whether no copy of a block is made."""
-        return not self.centred and not self.precise
+        return not self.centred and not self.in_float64
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,13 +388,13 @@ class SoftmaxObjective:
     weighting: Weighting
     whitening: Whitening
     n_logits: int
-    precise: bool = False
+    in_float64: bool = False
     evaluations: int = field(default=0, init=False)
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Type that products with rows are taken in."""
-        return np.dtype(np.float64) if self.precise else self.rows.dtype
+        return np.dtype(np.float64) if self.in_float64 else self.rows.dtype
 
     @property
     def size(self) -> int:
@@ -405,22 +406,22 @@ class SoftmaxObjective:
         self.evaluations += 1
         k, logits = self.n_logits, self.logits(x)
         sums = self.rows.sum(SoftmaxLoss(logits, self.weighting))
-        decay, lengths = self.whitening.decay, self.whitening.lengths
+        decay, squared_lengths = self.whitening.decay, self.whitening.squared_lengths
         slopes = sums[1 + k :].reshape(logits.weights.shape)
-        if lengths is None:
+        if squared_lengths is None:
             gradient = (slopes + decay * logits.weights) @ self.whitening.transform
             length = float(np.sum(logits.weights**2))
         else:  # the penalty is on the weights after the removal, whose lengths differ
             a = x[:-k].reshape(k, -1)
-            gradient = slopes @ self.whitening.transform + decay * lengths * a
-            length = float(np.sum(lengths * a**2))
+            gradient = slopes @ self.whitening.transform + decay * squared_lengths * a
+            length = float(np.sum(squared_lengths * a**2))
         return float(sums[0]) + 0.5 * decay * length, np.append(gradient, INTERCEPT_SCALE * sums[1 : 1 + k])
 
     def logits(self, x: FloatArray) -> LinearLogits:
         """Weights and intercepts at x."""
         k, geometry = self.n_logits, self.whitening.geometry
         weights = x[:-k].reshape(k, -1) @ self.whitening.transform.T
-        return LinearLogits(weights, INTERCEPT_SCALE * x[-k:], geometry.centre, geometry.far_from_zero, self.precise)
+        return LinearLogits(weights, INTERCEPT_SCALE * x[-k:], geometry.centre, geometry.far_from_zero, self.in_float64)
 
     def at(self, model: LinearModel) -> FloatArray:
         """The x whose logits are these (weights brought to the span of the rows)."""
@@ -539,22 +540,22 @@ class ManySoftmaxObjectives:
 
     def _losses(
         self, weights: FloatArray, intercepts: FloatArray, which: IntArray
-    ) -> LogisticLosses | SeveralSoftmaxLosses:
+    ) -> LogisticLosses | ManySoftmaxLosses:
         """The statistic of all problems; of two classes as one product with the rows."""
         centre, centred = self.geometry.centre, self.geometry.far_from_zero
         weightings = [self.weightings[k] for k in which]
         if self.n_logits == 1:
             factors = np.stack([weighting.factor for weighting in weightings])
-            return LogisticLosses(weights, intercepts, np.array([MAIN]), factors, centre, centred, precise=True)
+            return LogisticLosses(weights, intercepts, np.array([MAIN]), factors, centre, centred, in_float64=True)
         models = zip(weights, intercepts, weightings, strict=True)
-        return SeveralSoftmaxLosses(
+        return ManySoftmaxLosses(
             tuple(SoftmaxLoss(LinearLogits(w, b, centre, centred), weighting) for w, b, weighting in models)
         )
 
 
 @dataclass(frozen=True, slots=True)
-class SeveralSoftmaxLosses:
-    """Several losses in one pass; a call returns shape (losses, 1 + k + k·d)."""
+class ManySoftmaxLosses:
+    """Many losses in one pass; a call returns shape (losses, 1 + k + k·d)."""
 
     losses: tuple[SoftmaxLoss, ...]
 

@@ -42,7 +42,8 @@ class RowSpan:
     def of(cls, *sets: Array | None) -> tuple[Self | None, list[Array | None]]:
         """The span of all rows of these sets, and the sets in its coordinates.
 
-        None, and the sets as they are, unless all are in memory and have fewer rows than features.
+        None, and the sets as they are, unless all are in memory and together have fewer rows than features. Also None
+        below `MIN_FEATURES`, and for rows far from zero.
         """
         given = [rows for rows in sets if rows is not None]
         n, d = sum(len(rows) for rows in given), given[0].shape[1]
@@ -65,47 +66,47 @@ class RowSpan:
         return span, [None if rows is None else next(parts) for rows in sets]
 
     @property
-    def n_features(self) -> int:
+    def n_coordinates(self) -> int:
         """Number of coordinates."""
         return len(self._kept)
 
     def coordinates(self, rows: Array) -> Array:
         """Coordinates (m, r) of other rows (m, d), in their type; what lies outside the span is dropped."""
-        return np.array(self.read(_float64(rows) - self.centre), dtype=_dtype(rows))
+        return np.array(self.coordinates_of_vectors(_float64(rows) - self.centre), dtype=_dtype(rows))
 
-    def read(self, vectors: FloatArray) -> FloatArray:
+    def coordinates_of_vectors(self, vectors: FloatArray) -> FloatArray:
         """Coordinates (m, r) of vectors (m, d) from the centre."""
         return self._multiply(vectors.T, "T")[self._kept].T
 
-    def vectors(self, coordinates: FloatArray) -> FloatArray:
+    def lift(self, coordinates: FloatArray) -> FloatArray:
         """Vectors (m, d) with these coordinates (m, r)."""
         padded = np.zeros((len(self.centre), len(coordinates)), order="F")
         padded[self._kept] = coordinates.T
         return np.ascontiguousarray(self._multiply(padded, "N").T)
 
-    def point(self, coordinates: FloatArray) -> FloatArray:
+    def lift_point(self, coordinates: FloatArray) -> FloatArray:
         """The point (d,) with these coordinates."""
-        return np.asarray(self.centre + self.vectors(coordinates[None])[0])
+        return np.asarray(self.centre + self.lift(coordinates[None])[0])
 
-    def subspace(self, inside: Subspace) -> Subspace:
+    def lift_subspace(self, inside: Subspace) -> Subspace:
         """A subspace of the coordinates as a subspace of R^d."""
-        return Subspace(self.vectors(inside.basis.T).T)
+        return Subspace(self.lift(inside.basis.T).T)
 
-    def map(self, inside: AffineMap) -> AffineMap:
+    def lift_map(self, inside: AffineMap) -> AffineMap:
         """A map of the coordinates as a map of rows: a removal leaves what is outside the span as it is."""
-        offset = self.vectors(inside.offset[None])[0] + (self.centre if inside.form == "keep" else 0.0)
-        right, left = (self.vectors(factor.T).T for factor in (inside.right, inside.left))
-        return AffineMap(self.point(inside.centre), right, left, inside.form, offset)
+        offset = self.lift(inside.offset[None])[0] + (self.centre if inside.form == "keep" else 0.0)
+        right, left = (self.lift(factor.T).T for factor in (inside.right, inside.left))
+        return AffineMap(self.lift_point(inside.centre), right, left, inside.form, offset)
 
-    def restricted(self, removal: AffineMap) -> AffineMap | None:
+    def restrict_map(self, removal: AffineMap) -> AffineMap | None:
         """A map of rows as a map of the coordinates; None if its factors do not lie in the span."""
         shift = removal.offset - (self.centre if removal.form == "keep" else 0.0)
         factors = np.concatenate([removal.right.T, removal.left.T, shift[None]])
-        inside = self.read(factors)
+        inside = self.coordinates_of_vectors(factors)
         lengths = np.linalg.norm(factors, axis=1)
         if np.any(lengths - np.linalg.norm(inside, axis=1) > MAX_OUTSIDE_SHARE * lengths):
             return None
-        (centre,), k = self.read((removal.centre - self.centre)[None]), removal.right.shape[1]
+        (centre,), k = self.coordinates_of_vectors((removal.centre - self.centre)[None]), removal.right.shape[1]
         return AffineMap(centre, inside[:k].T, inside[k : 2 * k].T, removal.form, inside[-1])
 
     def _multiply(self, columns: FloatArray, transpose: str) -> FloatArray:

@@ -136,13 +136,13 @@ class Moments:
     noise: float = 0.0
 
     @classmethod
-    def of(cls, rows: RowSource, weighting: Weighting, *, exact: bool = True) -> Moments:
+    def of(cls, rows: RowSource, weighting: Weighting, *, in_float64: bool = True) -> Moments:
         """Two passes: the mean first, so that the second moment of rows far from zero keeps its digits.
 
-        Products of a block are taken in float64 if `exact`, else in the type of the rows, which is faster; then the
-        rank of the rows is only known up to `noise`.
+        Products of a block are taken `in_float64`, or in the type of the rows, which is faster; then the rank of the
+        rows is only known up to `noise`.
         """
-        kind = np.dtype(np.float64) if exact else rows.dtype
+        kind = np.dtype(np.float64) if in_float64 else rows.dtype
 
         def total(block: Block) -> Array:
             weight = weighting(block)
@@ -226,12 +226,12 @@ class Covariances:
     rounding: float
 
     @classmethod
-    def of(cls, rows: RowSource, *, exact: bool = False) -> Covariances:
+    def of(cls, rows: RowSource, *, in_float64: bool = False) -> Covariances:
         """Two passes, the means first, so that rows far from zero keep their digits.
 
-        Products of a block are taken in the type of its rows, in float64 when `exact`, and added up in float64.
+        Products of a block are taken in the type of its rows, in float64 if `in_float64`, and added up in float64.
         """
-        kind = np.dtype(np.float64) if exact else rows.dtype
+        kind = np.dtype(np.float64) if in_float64 else rows.dtype
 
         def first(block: Block) -> Array:
             z, weight = cast(block.z, np.float64), block.weight

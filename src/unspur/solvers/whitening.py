@@ -37,11 +37,12 @@ MAX_NATIVE_CONDITION = 1e4
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Centre (d,) and second moment (d, d) of the rows, and an orthonormal basis of its range if that is not full.
+    """Centre (d,) and second moment (d, d) of the rows, and the principal axes of its range if the rank is below d.
 
-    `range_basis` (d, r) and `range_variance` (r,) are None if the second moment has full rank. With `loadings` it is
-    the geometry of rows ``(x − centre) matrix``, which are never computed: weights w on those act on the original rows
-    as ``matrix w``, and loadings (d, r) are ``matrix range_basis``.
+    `range_basis` (d, r) has the axes and `range_variance` (r,) the variances along them; both are None if the second
+    moment has full rank. A geometry with `loadings` (`transformed`) is that of the rows ``(x − centre) matrix``, which
+    are never computed. Weights w on those rows act on the original rows as ``matrix w``; loadings (d, r) are
+    ``matrix range_basis``.
     """
 
     centre: FloatArray
@@ -52,10 +53,10 @@ class Geometry:
     loadings: FloatArray | None = None
 
     @classmethod
-    def of_rows(cls, rows: RowSource, weighting: Weighting, *, exact: bool = False) -> Geometry:
-        """From products in the type of the rows if they settle the rank, else in float64."""
-        if rows.dtype.itemsize < 8 and not exact:
-            moments = Moments.of(rows, weighting, exact=False)
+    def of_rows(cls, rows: RowSource, weighting: Weighting, *, in_float64: bool = False) -> Geometry:
+        """From products in the type of the rows if they settle the rank, else (or on request) in float64."""
+        if rows.dtype.itemsize < 8 and not in_float64:
+            moments = Moments.of(rows, weighting, in_float64=False)
             if keeps_digits(moments.second, rows):
                 quick = cls.of(moments, rows.dtype.itemsize)
                 if quick.range_basis is None:
@@ -105,8 +106,8 @@ class Geometry:
     def principal_axes(self) -> tuple[FloatArray, FloatArray]:
         """Eigenvectors (d, r) of the second moment on its range, and variances (r,).
 
-        Beside a large eigenvalue, those sixteen orders smaller have no digits left, but in the complement of its
-        eigenvector they do. So the small ones are computed again there.
+        An eigenvalue has a rounding error of about 1e-16 of the largest one. So small eigenvalues are computed again,
+        from the second moment restricted to the complement of the eigenvectors of the large ones.
         """
         if self.range_basis is not None and self.range_variance is not None:
             return self.range_basis, self.range_variance
@@ -136,8 +137,8 @@ class Metric:
     """
 
     centre: FloatArray
-    root: FloatArray
-    inverse_root: FloatArray
+    inverse_sqrt: FloatArray
+    sqrt: FloatArray
     condition: float
 
     @classmethod
@@ -146,8 +147,8 @@ class Metric:
         geometry = Geometry.of_rows(rows, weighting)
         metric = cls.of(geometry.centre, geometry.second, tau, geometry.rank)
         if metric.condition > MAX_NATIVE_CONDITION and rows.dtype.itemsize < 8:
-            exact = Geometry.of(Moments.of(rows, weighting), rows.dtype.itemsize)
-            metric = cls.of(exact.centre, exact.second, tau, exact.rank)
+            geometry = Geometry.of_rows(rows, weighting, in_float64=True)
+            metric = cls.of(geometry.centre, geometry.second, tau, geometry.rank)
         return metric
 
     @classmethod
@@ -173,12 +174,12 @@ class Metric:
 
     def _factors(self, subspace: Subspace) -> tuple[FloatArray, FloatArray]:
         """R and L with ``LᵀR = I`` to the last digit, which T and its inverse lose if the scales of M are far apart."""
-        right, left = self.root @ subspace.basis, self.inverse_root @ subspace.basis
+        right, left = self.inverse_sqrt @ subspace.basis, self.sqrt @ subspace.basis
         return right, left @ np.linalg.inv(right.T @ left)
 
     def weights_of(self, subspace: Subspace) -> Subspace:
         """Span of the weights on the rows that read a subspace of these coordinates."""
-        return Subspace.spanned_by(self.root @ subspace.basis) if subspace.dim else subspace
+        return Subspace.spanned_by(self.inverse_sqrt @ subspace.basis) if subspace.dim else subspace
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,12 +198,12 @@ class Whitening:
     decay: float
     forbidden: FloatArray
     #: Squared lengths (r,) of the weights after a removal for each unit coordinate; None without a removal.
-    lengths: FloatArray | None = None
+    squared_lengths: FloatArray | None = None
 
     @classmethod
     def of(cls, geometry: Geometry, weight_decay: float) -> Whitening:
         """Whitening of the whole space at λ = weight_decay · tr(C) / rank(C)."""
-        decay, lengths = weight_decay * geometry.mean_variance, None
+        decay, squared_lengths = weight_decay * geometry.mean_variance, None
         if geometry.range_basis is None:
             hessian = geometry.second / 4.0
             hessian[np.diag_indices_from(hessian)] += decay
@@ -216,13 +217,13 @@ class Whitening:
             curvature = geometry.range_variance / 4.0 + decay
             transform = geometry.range_basis / np.sqrt(curvature)
             if geometry.loadings is not None:
-                transform, lengths = geometry.loadings / np.sqrt(curvature), 1.0 / curvature
-        return cls(transform, geometry, decay, np.empty((transform.shape[1], 0)), lengths)
+                transform, squared_lengths = geometry.loadings / np.sqrt(curvature), 1.0 / curvature
+        return cls(transform, geometry, decay, np.empty((transform.shape[1], 0)), squared_lengths)
 
     def excluding(self, subspace: Subspace) -> Whitening:
         """The same coordinates with weights kept orthogonal to `subspace`."""
         forbidden = orthonormal_range(self.transform.T @ subspace.basis)
-        return Whitening(self.transform, self.geometry, self.decay, forbidden, self.lengths)
+        return Whitening(self.transform, self.geometry, self.decay, forbidden, self.squared_lengths)
 
     def project(self, a: FloatArray) -> FloatArray:
         """Orthogonal projection of coordinates, shape (r,) or (r, m), onto the allowed ones."""
