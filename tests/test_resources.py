@@ -118,3 +118,15 @@ def test_contexts_may_be_nested():
         assert blas_threads() == 1
         assert one_blas_thread.usual == 2
     assert blas_threads() == 2
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_contexts_that_overlap_give_all_threads_back():
+    """As those of two threads may, of which one begins before and ends before the other."""
+    scipy, blas = one_scipy_thread(), one_blas_thread()
+    scipy.__enter__()
+    blas.__enter__()
+    scipy.__exit__(None, None, None)
+    assert blas_threads() == 1
+    blas.__exit__(None, None, None)
+    assert {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"} == {2}

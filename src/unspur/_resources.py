@@ -80,44 +80,50 @@ def _allowed() -> int:
 MAX_ONE_THREAD_FEATURES = 2048
 
 
+#: Number of contexts that hold a BLAS library at one thread, and its threads before, by its path.
+_held: dict[str, tuple[int, int]] = {}
+_lock = threading.Lock()
+
+
 class _OneThread:
     """Limits BLAS libraries to one thread for the time of a context, which may be nested and shared between threads."""
 
     def __init__(self, path: str):
-        self._path, self._lock, self._users = path, threading.Lock(), 0
-        self._limit: Any = None
-        self._before = 1
+        self._path = path
 
     @functools.cached_property
-    def _pools(self) -> Any:
-        controller = ThreadpoolController().select(user_api="blas")
-        paths = [library.filepath for library in controller.lib_controllers if self._path in library.filepath]
-        return controller.select(filepath=paths)
+    def _libraries(self) -> list[Any]:
+        controllers = ThreadpoolController().select(user_api="blas").lib_controllers
+        return [library for library in controllers if self._path in library.filepath]
 
     @property
     def usual(self) -> int:
         """Number of threads outside of the context."""
-        with self._lock:
-            return self._before if self._users else self._now()
+        with _lock:
+            return max((self._before(library) for library in self._libraries), default=1)
 
-    def _now(self) -> int:
-        return max((int(library.num_threads) for library in self._pools.lib_controllers), default=1)
+    @staticmethod
+    def _before(library: Any) -> int:
+        return _held[library.filepath][1] if library.filepath in _held else int(library.num_threads)
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
-        with self._lock:
-            if self._users == 0:
-                self._before = self._now()
-                self._limit = self._pools.limit(limits=1)
-                self._limit.__enter__()
-            self._users += 1
+        with _lock:
+            for library in self._libraries:
+                users, before = _held.get(library.filepath, (0, int(library.num_threads)))
+                _held[library.filepath] = users + 1, before
+                if not users:
+                    library.set_num_threads(1)
         try:
             yield
         finally:
-            with self._lock:
-                self._users -= 1
-                if self._users == 0:
-                    self._limit.__exit__(None, None, None)
+            with _lock:
+                for library in self._libraries:
+                    users, before = _held.pop(library.filepath)
+                    if users > 1:
+                        _held[library.filepath] = users - 1, before
+                    else:
+                        library.set_num_threads(before)
 
 
 #: Context in which SciPy's own BLAS has one thread.
@@ -132,8 +138,9 @@ def one_thread_if_small(X: Any) -> AbstractContextManager[None]:
     Threads of a BLAS wait by spinning: on busy cores, products of small blocks were measured ten times slower with two
     threads than with one. `map_blocks` uses the other cores, and waits without spinning.
     """
-    shape = getattr(X, "shape", ())
-    return one_blas_thread() if len(shape) == 2 and min(shape) <= MAX_ONE_THREAD_FEATURES else nullcontext()
+    shape = getattr(X, "shape", None)
+    small = isinstance(shape, tuple) and len(shape) == 2 and min(shape) <= MAX_ONE_THREAD_FEATURES
+    return one_blas_thread() if small else nullcontext()
 
 
 @functools.cache

@@ -9,6 +9,7 @@ import pytest
 
 from unspur import INLP, JSE, LEACE, RLACE, SAL, SPLINCE, RobustClassifier
 from unspur.heads import DFR, ERM, JTT, SUBG, GroupDRO, GroupWeighted
+from unspur.solvers import logistic
 from unspur.solvers.row_span import RowSpan
 from unspur.subspace import AffineMap, Subspace
 
@@ -162,3 +163,69 @@ def test_rows_that_are_not_wide_or_far_from_zero_stay_as_they_are():
         span, (same,) = RowSpan.of(rows)
         assert span is None
         assert same is rows
+
+
+@pytest.mark.parametrize("rounded", ["float32", "float32 as float64", "six decimals"])
+def test_rounding_errors_of_rows_of_low_rank_are_no_directions(rounded):
+    rng = np.random.default_rng(0)
+    y, basis = rng.integers(0, 2, 200), rng.normal(size=(20, 400))
+    concept = np.where(rng.random(200) < 0.7, y, 1 - y)
+    inside, new = rng.normal(size=(200, 20)), rng.normal(size=(500, 20))
+    inside[:, 0] += 3 * y
+    inside[:, 1] += 3 * concept
+    Z, Z_new = inside @ basis, new @ basis
+    if rounded == "six decimals":
+        Z, Z_new = Z.round(6), Z_new.round(6)
+    else:
+        Z, Z_new = (rows.astype(np.float32).astype(rounded.split()[-1]) for rows in (Z, Z_new))
+    leace = LEACE().fit(Z, concept=concept)
+    assert leace.trace_.rank == 20
+    unit = Z.std(axis=0, dtype=np.float64)
+    scaled, cross = (Z - Z.mean(axis=0, dtype=np.float64)) / unit, concept - concept.mean()
+    left = scaled.T @ cross / 200
+    right = np.linalg.pinv(scaled.T @ scaled / 200, rcond=1e-8) @ left
+    expected = Z_new - np.outer((Z_new - Z.mean(axis=0, dtype=np.float64)) / unit @ right, left * unit) / (left @ right)
+    np.testing.assert_allclose(leace.transform(Z_new), expected, atol=1e-4)
+    assert np.abs(expected - Z_new).max() > 1.0
+    assert RowSpan.of(Z)[0].n_coordinates == 20
+    assert RowSpan.of(Z, whole=True)[0].n_coordinates > 100  # control: they are there
+
+
+@pytest.mark.parametrize("remover", [LEACE(), SAL(), SPLINCE(), RLACE(), INLP(random_state=0)], ids=name)
+def test_rows_that_are_left_out_of_a_fit_of_wide_rows_count_for_nothing(remover):
+    Z, y, concept = narrow(n=240)
+    Z = np.concatenate([Z, np.random.default_rng(7).normal(size=(240, 388))], axis=1)
+    Z[:, 50], Z[:40, 50] = 0.1, 0.7  # constant where rows count
+    new = np.random.default_rng(8).normal(size=(50, 400))
+    known = concept.astype(float)
+    known[:40] = np.nan
+    missing = remover.fit(Z, y, concept=known).transform(new)
+    Z[:40] *= 5.0
+    folds = {"cv": 5} if isinstance(remover, INLP) else {}
+    again = remover.set_params(**folds).fit(Z, y, concept=known).transform(new)
+    alone = remover.fit(Z[40:], y[40:], concept=concept[40:]).transform(new)
+    np.testing.assert_allclose(missing, again, atol=1e-6)
+    if not isinstance(remover, INLP):  # whose folds are drawn by row
+        np.testing.assert_allclose(missing, alone, atol=1e-6)
+    assert np.abs(missing - new).max() > 0.05
+
+
+def test_many_classes_are_solved_in_groups_that_fit_the_memory(monkeypatch):
+    rng = np.random.default_rng(0)
+    y, concept = np.arange(600) % 6, rng.integers(0, 2, 600)
+    Z = rng.normal(size=(600, 8)) + 2.0 * np.eye(8)[y] + concept[:, None]
+
+    def fit():
+        return RobustClassifier(LEACE(), random_state=0).fit(Z, y, concept=concept)
+
+    whole = fit()
+    calls = []
+    original = logistic.minimize_many
+    monkeypatch.setattr(logistic, "minimize_many", lambda *given: calls.append(len(given[1])) or original(*given))
+    monkeypatch.setattr(logistic, "MAX_DESCENT_BYTES", 100_000)
+    parts = fit()
+    assert len(calls) > 1
+    assert max(calls) < 35
+    np.testing.assert_allclose(parts.coef_, whole.coef_, atol=1e-6)
+    losses = [[loss for _, loss in model.selection_.table] for model in (whole, parts)]
+    np.testing.assert_allclose(losses[0], losses[1], atol=1e-5)

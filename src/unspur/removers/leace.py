@@ -55,7 +55,7 @@ from unspur.removers.base import Remover
 from unspur.removers.concepts import Concepts, balanced_weights, indicators, read_concepts, require_another_label
 from unspur.removers.seen_rows import remember_rows
 from unspur.rows import Block, Columns, MemoryRows, RowSource, backend_of, persisted, rows_of, to_host
-from unspur.solvers.row_span import RowSpan, in_span
+from unspur.solvers.row_span import RowSpan
 from unspur.solvers.statistics import Covariances, keeps_digits
 from unspur.subspace import AffineMap, Subspace
 
@@ -194,19 +194,23 @@ class WideRows:
 
     @classmethod
     def of(cls, rows: RowSource, *, scaled: bool) -> tuple[RowSource, WideRows | None]:
-        """The rows in coordinates of their span, and that; the rows as they are, and None, if they are not wide.
+        """The rows that count in coordinates of their span, and that; all as they are, and None, if they are not wide.
 
         If `scaled`, columns get unit variance first, as `Whitener` has them.
         """
         if type(rows) is not MemoryRows or not rows.n_rows < rows.n_features:
             return rows, None
+        every = rows.columns
+        live = every.weight > 0
+        z, columns = rows.z[live], Columns(every.targets[:, live], every.cell[live], every.weight[live], every.n_folds)
         unit = np.ones(rows.n_features)
-        if scaled:
-            share = rows.columns.weight / rows.columns.weight.sum()
-            deviation = np.sqrt(share @ (rows.z - share @ rows.z) ** 2)
-            unit = np.where(deviation > 0, deviation, 1.0)
-        inside, span = in_span(MemoryRows((rows.z / unit).astype(rows.dtype), rows.columns))
-        return (rows, None) if span is None else (inside, cls(span, unit))
+        if scaled and live.any():
+            share = columns.weight / columns.weight.sum()
+            mean = share @ z
+            deviation = np.sqrt(share @ (z - mean) ** 2)
+            unit = np.where(deviation > 1e-13 * np.abs(mean), deviation, 1.0)  # more than rounding of the mean
+        span, (inside,) = RowSpan.of((z / unit).astype(rows.dtype), whole=True) if len(z) else (None, [None])
+        return (rows, None) if span is None else (MemoryRows(inside, columns), cls(span, unit))
 
     def moments(self, inside: Covariances) -> Covariances:
         """Moments of the coordinates as moments of the rows, with their d × d matrix."""
@@ -262,9 +266,14 @@ class Whitener:
     def of(cls, covariance: FloatArray, noise: float) -> Whitener:
         """By Cholesky if all pivots are clearly above the noise of the moments, else by eigenvalues."""
         clear = cls.by_cholesky(covariance, noise)
-        if clear is not None:
-            return clear
+        return cls.by_eigenvalues(covariance, noise) if clear is None else clear
+
+    @classmethod
+    def by_eigenvalues(cls, covariance: FloatArray, noise: float, *, scaled: bool = True) -> Whitener:
+        """The whitener of any rows; columns of other scales count alike if `scaled`."""
         live, scale, correlation = _correlation(covariance)
+        if not scaled:
+            live, scale, correlation = np.ones_like(live), np.ones_like(scale), covariance
         # Constant columns are left out: scaled to unit variance, their rounding errors would count like a feature.
         values, inside = np.linalg.eigh(correlation[np.ix_(live, live)])
         values, inside = values[::-1], inside[:, ::-1]
@@ -369,11 +378,15 @@ def _split(concept: FloatArray, task: FloatArray) -> tuple[FloatArray, FloatArra
     return q, vt.T / sines, float(1.0 / sines.min())
 
 
-def covariances_of(rows: RowSource) -> tuple[Covariances, Whitener | None]:
+def covariances_of(rows: RowSource, *, rotated: bool = False) -> tuple[Covariances, Whitener | None]:
     """Moments from products in the type of the rows, which are faster, or in float64 if their rank is in doubt.
 
-    With them comes the whitener, if one was made to decide that.
+    With them comes the whitener, if one was made to decide that, or if rows are `rotated`: coordinates in a span, of
+    which the small ones are rounding errors and must not be scaled up.
     """
+    if rotated:
+        moments = Covariances.of(rows, in_float64=True)
+        return moments, Whitener.by_eigenvalues(moments.covariance, moments.noise, scaled=False)
     moments = Covariances.of(rows)
     if rows.dtype == np.float64:
         return moments, None
@@ -446,7 +459,7 @@ class ClosedFormRemover(Remover):
             self._forget()
             rows, self._n_concept = self._rows(X, y, concept, sample_weight, reset=True)
             inside, wide = WideRows.of(rows, scaled=self._form != "sal")
-            moments, whitener = covariances_of(inside)
+            moments, whitener = covariances_of(inside, rotated=wide is not None)
             self._check_rounding(rows, self._solve(moments, whitener, wide), moments, X)
             if self._keeps_moments:
                 self.moments_, self._moments_of = moments, wide

@@ -273,7 +273,7 @@ class RLACE(ClosedFormRemover):
             rows, n_concept = self._rows(X, y, concept, sample_weight, reset=True)
             if sgd is None:
                 rows, span = in_span(rows)
-            moments, whitener = covariances_of(rows)
+            moments, whitener = covariances_of(rows, rotated=span is not None)
             means = closed_form(moments, n_concept, "sal", whitener, method=type(self).__name__)
             spurious = means.spurious
             iterations, reason = 0, "class means are equal: no linear classifier beats a constant"

@@ -48,7 +48,7 @@ from unspur._arrays import (
 from unspur._resources import one_scipy_thread
 from unspur._typing import Array, FloatArray, IntArray
 from unspur.rows import CONCEPT, MAIN, Block, RowSource, Weighting
-from unspur.solvers.lbfgs import minimize, minimize_many
+from unspur.solvers.lbfgs import MANY_CORRECTIONS, minimize, minimize_many
 from unspur.solvers.outcome import MIN_LABEL_GRADIENT, Outcome, outcome_of, rounding_error, warn_not_converged
 from unspur.solvers.whitening import Geometry, Whitening
 
@@ -206,6 +206,8 @@ def solve_logistic(
     return Logistic(whitening.weights(whitening.project(end.x[:-1])), float(end.x[-1]), outcome)
 
 
+#: Memory for the correction pairs of descents side by side.
+MAX_DESCENT_BYTES = 64 * 2**20
 #: Intercepts are scaled by 2, so that their Hessian, at most ¼, becomes 1 like that of whitened coordinates.
 INTERCEPT_SCALE = 2.0
 
@@ -283,12 +285,14 @@ class HeldOutLogits:
 
     def __call__(self, block: Block) -> list[Array]:
         """Logits of one block."""
-        folds, models, d = self.weights.shape
+        folds, models, _ = self.weights.shape
         z = cast(block.z, np.float64)
-        every = z @ like(self.weights.reshape(-1, d).T, z) + like(self.intercepts.reshape(-1), z)
+        found = empty64((len(z), models), z)
         fold = block.cell // self.n_groups
-        fold = fold - (fold == folds) * 1
-        return [every.reshape(-1, folds, models)[counting(len(z), z), fold]]
+        for k in range(folds):
+            own = fold >= k if k == folds - 1 else fold == k
+            found[own] = z[own] @ like(self.weights[k].T, z) + like(self.intercepts[k], z)
+        return [found]
 
 
 @dataclass(frozen=True, slots=True)
@@ -583,10 +587,17 @@ def solve_softmax_many(
     """Logistic regressions of the main label on the same rows, side by side; problems are weightings and weight decays.
 
     Each is what `solve_softmax` solves, to the same tolerance. A pass over the rows serves all that are not solved yet.
+    Large problems, of many classes, are solved in groups, whose descents fit the memory.
     """
+    size = n_logits(n_classes) * (geometry.rank + 1)
+    at_once = max(1, MAX_DESCENT_BYTES // (2 * 8 * MANY_CORRECTIONS * size))
+    if len(problems) > at_once:
+        parts = [problems[k : k + at_once] for k in range(0, len(problems), at_once)]
+        groups = [solve_softmax_many(rows, geometry, part, n_classes, tol=tol, max_iter=max_iter) for part in parts]
+        return [model for group in groups for model in group]
     objective = ManySoftmaxObjectives.of(rows, geometry, problems, n_logits(n_classes))
     k, everything = objective.n_logits, np.arange(len(problems))
-    x = np.zeros((len(problems), k * (objective.units.shape[1] + 1)))
+    x = np.zeros((len(problems), size))
     gradient = objective(x, everything)[1]
     x[:, -k:] = first_intercepts(gradient[:, -k:])
     scale = np.maximum(np.linalg.norm(gradient, axis=1), MIN_LABEL_GRADIENT)

@@ -17,10 +17,13 @@ from unspur._arrays import on_numpy
 from unspur._resources import one_scipy_thread
 from unspur._typing import Array, FloatArray, IntArray
 from unspur.rows import MAX_UNCENTRED_DISTANCE, MemoryRows, RowSource, backend_of
+from unspur.solvers.whitening import MIN_DEVIATION_SHARE
 from unspur.subspace import MAX_OUTSIDE_SHARE, AffineMap, Subspace
 
 #: Coordinates that are smaller than this share of the largest in all rows are rounding errors.
 MIN_LENGTH_SHARE = 1e-12
+#: Share of the largest variance above which a variance is clearly no rounding error.
+MIN_CLEAR_VARIANCE_SHARE = 1e-8
 #: Fewer features are not worth the change of coordinates.
 MIN_FEATURES = 64
 
@@ -37,13 +40,16 @@ class RowSpan:
     _reflections: FloatArray
     _factors: FloatArray
     _kept: IntArray
+    #: Axes (kept, r) of the coordinates, where rounding errors of the rows had to be told from them; else None.
+    _axes: FloatArray | None = None
 
     @classmethod
-    def of(cls, *sets: Array | None) -> tuple[Self | None, list[Array | None]]:
+    def of(cls, *sets: Array | None, whole: bool = False) -> tuple[Self | None, list[Array | None]]:
         """The span of all rows of these sets, and the sets in its coordinates.
 
         None, and the sets as they are, unless all are in memory and together have fewer rows than features. Also None
-        below `MIN_FEATURES`, and for rows far from zero.
+        below `MIN_FEATURES`, and for rows far from zero. Directions along which the rows are rounding errors do not
+        belong to the span, except to the `whole` one.
         """
         given = [rows for rows in sets if rows is not None]
         n, d = sum(len(rows) for rows in given), given[0].shape[1]
@@ -60,7 +66,11 @@ class RowSpan:
         upper = np.triu(reflections[:n])
         lengths = np.linalg.norm(upper, axis=1)
         kept = np.flatnonzero(lengths > MIN_LENGTH_SHARE * lengths.max())
-        span, inside = cls(centre, reflections, factors, kept), upper[kept].T
+        inside, axes = upper[kept].T, None
+        if not whole:
+            axes = _axes_above_rounding(inside, min(_dtype(rows).itemsize for rows in given))
+            inside = inside if axes is None else inside @ axes
+        span = cls(centre, reflections, factors, kept, axes)
         ends = np.cumsum([len(rows) for rows in given])
         parts = iter([np.array(inside[e - len(r) : e], dtype=_dtype(r)) for e, r in zip(ends, given, strict=True)])
         return span, [None if rows is None else next(parts) for rows in sets]
@@ -68,7 +78,7 @@ class RowSpan:
     @property
     def n_coordinates(self) -> int:
         """Number of coordinates."""
-        return len(self._kept)
+        return len(self._kept) if self._axes is None else self._axes.shape[1]
 
     def coordinates(self, rows: Array) -> Array:
         """Coordinates (m, r) of other rows (m, d), in their type; what lies outside the span is dropped."""
@@ -76,12 +86,13 @@ class RowSpan:
 
     def coordinates_of_vectors(self, vectors: FloatArray) -> FloatArray:
         """Coordinates (m, r) of vectors (m, d) from the centre."""
-        return self._multiply(vectors.T, "T")[self._kept].T
+        inside = self._multiply(vectors.T, "T")[self._kept].T
+        return inside if self._axes is None else np.asarray(inside @ self._axes)
 
     def lift(self, coordinates: FloatArray) -> FloatArray:
         """Vectors (m, d) with these coordinates (m, r)."""
         padded = np.zeros((len(self.centre), len(coordinates)), order="F")
-        padded[self._kept] = coordinates.T
+        padded[self._kept] = coordinates.T if self._axes is None else self._axes @ coordinates.T
         return np.ascontiguousarray(self._multiply(padded, "N").T)
 
     def lift_point(self, coordinates: FloatArray) -> FloatArray:
@@ -119,6 +130,15 @@ class RowSpan:
             _, size, _ = multiply("L", transpose, self._reflections, self._factors, columns, -1)
             product, _, _ = multiply("L", transpose, self._reflections, self._factors, columns, int(size[0]))
         return np.asarray(product)
+
+
+def _axes_above_rounding(coordinates: FloatArray, itemsize: int) -> FloatArray | None:
+    """Principal axes of centred coordinates (n, k) that are more than rounding errors; None if all clearly are."""
+    variance = np.linalg.eigvalsh(coordinates.T @ coordinates)
+    if variance[0] > MIN_CLEAR_VARIANCE_SHARE * variance[-1]:
+        return None
+    _, lengths, axes = np.linalg.svd(coordinates, full_matrices=False)
+    return np.asarray(axes[lengths > MIN_DEVIATION_SHARE[itemsize] * lengths[0]].T)
 
 
 def in_span(rows: RowSource) -> tuple[RowSource, RowSpan | None]:
