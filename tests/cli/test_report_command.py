@@ -243,7 +243,7 @@ def test_a_store_shows_the_table_it_was_made_of(table, tmp_path):
 @pytest.mark.parametrize("ids", [{}, {"id": list("abcd")}])
 def test_texts_are_those_that_were_embedded(tmp_path, monkeypatch, ids):
     monkeypatch.chdir(tmp_path)
-    frame = pd.DataFrame({"text": ["a gull", "a duck", "an owl", "a wren"], "bird": [1, 1, 0, 0], **ids})
+    frame = pd.DataFrame({"text": ["a seagull", "a duck", "an owl", "a wren"], "bird": [1, 1, 0, 0], **ids})
     frame.to_csv("mine.csv", index=False)
     embed(TableExamples.read("mine.csv"), Lengths(), "store", progress=False)
     rows = read_table("store").where("bird", "0")

@@ -321,6 +321,26 @@ def test_values_that_half_precision_does_not_hold_are_refused(tmp_path):
             EmbeddingStore.open(tmp_path / "store")
 
 
+@pytest.mark.parametrize("pca", [None, 2])
+def test_a_store_stays_if_the_rows_that_are_to_replace_it_cannot_be_written(tmp_path, pca):
+    folder, options = tmp_path / "store", {"half": True, "pca": pca, "overwrite": True, "progress": False}
+    old = embed(Pictures(), Strips(), folder, pca=3, progress=False)
+    for embedded in (N, 0):  # given again, the command finds its rows
+        encoder = Scaled(1e6, "fedcba9876543210")
+        with pytest.raises(InputError, match="float16 does not hold"):
+            embed(Pictures(), encoder, folder, **options)
+        assert sum(encoder.calls) == embedded
+        there = EmbeddingStore.open(folder)
+        there.verify()
+        assert there.digest == old.digest
+        assert Reduction.read(folder / "reduction.safetensors").components.shape == (16, 3)
+    small = embed(Pictures(), Scaled(0.5, "fedcba9876543211"), folder, **options)  # control: rows that can be
+    small.verify()
+    assert small.manifest["encoder"]["digest"] == "fedcba9876543211"
+    names = {"labels.csv", "manifest.json", "rows.npy"} | ({"reduction.safetensors"} if pca else set())
+    assert {path.name for path in folder.iterdir()} == names
+
+
 def test_an_encoder_that_keeps_no_promise_is_refused(tmp_path):
     class Short(Strips):
         def __call__(self, examples):

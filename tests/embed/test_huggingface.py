@@ -147,6 +147,30 @@ def test_without_the_mask_rows_would_depend_on_the_batch(tiny_bert):
     assert np.abs(unmasked[0] - encoder(TEXTS[:1])[0]).max() > 0.1
 
 
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+@pytest.mark.parametrize("max_length", [None, 3])
+@pytest.mark.parametrize("architecture", ["FNet", "ConvBert"])
+def test_networks_that_see_padding_get_none(tiny_text, architecture, max_length, pooling):
+    from unspur.embed.base import NetworkEncoder
+
+    settings = {"embedding_size": 32} if architecture == "ConvBert" else {}
+    encoder = HubText(str(tiny_text(architecture, **settings)), "cpu", pooling=pooling, max_length=max_length)
+    texts = ["", *TEXTS]
+    rows = encoder(texts)
+    assert_allclose(np.concatenate([encoder([text]) for text in texts]), rows, atol=1e-5)
+    # Control: padded and masked, they differ.
+    assert np.abs(NetworkEncoder.rows(encoder, [encoder.prepare(text) for text in texts]) - rows).max() > 0.01
+
+
+@pytest.mark.parametrize("architecture", ["Bert", "Llama"])
+def test_networks_that_heed_the_mask_get_whole_batches(tiny_text, architecture, monkeypatch):
+    encoder, sizes = HubText(str(tiny_text(architecture)), "cpu"), []
+    features = encoder.features
+    monkeypatch.setattr(encoder, "features", lambda inputs: sizes.append(len(inputs["input_ids"])) or features(inputs))
+    encoder(TEXTS)
+    assert sizes == [len(TEXTS)]
+
+
 def test_padding_is_masked_even_if_the_tokenizer_makes_no_mask(tiny_bert, tmp_path):
     folder = shutil.copytree(tiny_bert, tmp_path / "tiny")
     settings = json.loads((folder / "tokenizer_config.json").read_text())

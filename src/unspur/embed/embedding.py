@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from unspur._files import disk_error, hold, reserve_space
+from unspur._files import disk_error, hold, reserve_space, staging_dir
 from unspur._reading import NUMBER, load_npy, read_json, require_kinds
 from unspur._resources import keep_freed_memory, peak_memory
 from unspur._typing import Array, BoolArray
@@ -34,7 +34,7 @@ from unspur.embed.base import Encoder, NetworkEncoder
 from unspur.embed.examples import Examples, TableExamples
 from unspur.embed.registry import Grey
 from unspur.embed.store import EmbeddingStore, Reduction, new_rows
-from unspur.exceptions import BusyError, InputError, OutputExistsError, Parameter
+from unspur.exceptions import BusyError, InputError, OutputExistsError, Parameter, UnspurError
 from unspur.io.artifact import atomic
 
 DEFAULT_BATCH = 16
@@ -172,7 +172,9 @@ class _Embedding:
             done = int(there["done"])
             if done == shape[0] and not whole and not part.exists() and (folder / layout.ROWS).exists():
                 (folder / layout.ROWS).replace(part)  # stopped just before the manifest
-            left = done == shape[0] and whole  # by a process that was killed after the manifest
+            left = False  # by a process that was killed after the manifest
+            with suppress(UnspurError):  # a manifest that is damaged is of another store
+                left = whole and done == shape[0] and _same(layout.read_manifest(folder), self.wanted)
             if _is_part(part, shape) and 0 <= done <= shape[0] and not left:
                 reserve_space(part)  # the process may have died before it did
                 return done, float(there["seconds"]), int(there.get("cut", 0))
@@ -233,20 +235,23 @@ class _Embedding:
         return self.encoder.rows(loaded) if isinstance(self.encoder, NetworkEncoder | Grey) else self.encoder(loaded)
 
     def finish(self, seconds: float, cut: int) -> EmbeddingStore:
-        """Remove the store that these rows replace, reduce them, write labels, rename the file, write the manifest."""
-        folder, part, final = self.folder, self.folder / layout.PART, self.folder / layout.ROWS
-        _require_different(np.lib.format.open_memmap(part, mode="r"), self.encoder.name)
-        self._remove_store()
-        layout.write_labels(folder / layout.LABELS, self.examples.ids, self.examples.labels)
-        ids, labels = layout.read_labels(folder / layout.LABELS)  # as they will be read
+        """Make all files beside the store that they replace, remove it, rename them, write the manifest."""
+        folder, part = self.folder, self.folder / layout.PART
         rows = np.lib.format.open_memmap(part, mode="r")
-        half = "half" in self.wanted
-        if self.wanted["pca"] is not None or half:
-            rows = _rewritten(rows, _training(self.examples), self.wanted["pca"], folder, half=half)
-        shape, digest = rows.shape, layout.content_digest(rows, ids, labels)
-        del rows  # some systems rename no file that is open
-        if self.wanted["pca"] is None and not half:
-            part.replace(final)
+        _require_different(rows, self.encoder.name)
+        with staging_dir(folder / layout.ROWS) as made:
+            layout.write_labels(made / layout.LABELS, self.examples.ids, self.examples.labels)
+            ids, labels = layout.read_labels(made / layout.LABELS)  # as they will be read
+            half = "half" in self.wanted
+            if self.wanted["pca"] is not None or half:
+                rows = _rewritten(rows, _training(self.examples), self.wanted["pca"], made, half=half)
+            shape, digest = rows.shape, layout.content_digest(rows, ids, labels)
+            del rows  # some systems rename no file that is open
+            self._remove_store()
+            if self.wanted["pca"] is None and not half:
+                part.replace(folder / layout.ROWS)
+            for path in made.iterdir():
+                path.replace(folder / path.name)
         tokens, peak = getattr(self.encoder, "max_tokens", None), peak_memory()
         _write(
             folder / layout.MANIFEST,
@@ -339,7 +344,7 @@ def _require_different(rows: Array, encoder: str) -> None:
 
 
 def _rewritten(rows: Array, training: BoolArray, k: int | None, folder: Path, *, half: bool) -> Array:
-    """Write the rows reduced to `k` components, in half precision, or both; return them."""
+    """Write the rows reduced to `k` components, in half precision, or both, into a folder; return them."""
     reduction = None if k is None else Reduction.fit(rows[training], k)
     made = new_rows(folder / layout.ROWS, (len(rows), rows.shape[1] if k is None else k), half=half)
     for at in range(0, len(rows), 4096):

@@ -52,6 +52,9 @@ RANDOM_DIFFERENCE = 0.05
 #: No text is cut before this many tokens, unless the network takes fewer.
 MAX_TOKENS = 512
 
+#: Length of the text that shows whether a network sees padding.
+PROBED_TOKENS = 64
+
 
 @contextmanager
 def quietly() -> Iterator[None]:
@@ -294,7 +297,8 @@ class HubVision(NetworkEncoder):
 class HubText(NetworkEncoder):
     """A text model up to the features of a whole text.
 
-    A batch is padded to its longest text, and the padding is masked: no row depends on the others of its batch.
+    A batch is padded to its longest text, and the padding is masked: no row depends on the others of its batch. A
+    network that sees padding in spite of its mask (FNet, ConvBERT) embeds one text at a time.
 
     Parameters
     ----------
@@ -340,6 +344,8 @@ class HubText(NetworkEncoder):
         with _probing("text"):
             tokens = self.prepare("grey is not white")
             causal = _is_causal(network, tokens, where.device)
+            padding = {key: [self._padding(key)] * (min(self.max_tokens, PROBED_TOKENS) - 2) for key in tokens}
+            self._sees_padding = _sees_padding(network, tokens, padding, where.device)
         if pooling == "cls" and causal:
             raise InputError(
                 f"{name} is causal: its first token sees no other, so it says nothing of a text. Pass pooling='last', "
@@ -350,6 +356,8 @@ class HubText(NetworkEncoder):
             pooling = "last" if causal or last == self._tokenizer.cls_token_id != first else "cls"
         self._pooling = pooling
         words = f"{settings_of(folder, 'text')}\n{pooling}, {self.max_tokens} tokens"
+        if self._sees_padding:
+            words += "\nno padding"
         super().__init__(network, where, known_as or _short(name), words)
         self.width = _probed_width(self, "grey")
 
@@ -378,14 +386,24 @@ class HubText(NetworkEncoder):
         import torch
 
         longest = max(len(tokens["input_ids"]) for tokens in prepared)
-        padding = {"input_ids": self._tokenizer.pad_token_id, "token_type_ids": self._tokenizer.pad_token_type_id}
         inputs = {}
         for key in prepared[0]:
-            table = np.full((len(prepared), longest), padding.get(key, 0), dtype=np.int64)
+            table = np.full((len(prepared), longest), self._padding(key), dtype=np.int64)
             for line, tokens in zip(table, prepared, strict=True):
                 line[: len(tokens[key])] = tokens[key]
             inputs[key] = torch.from_numpy(table).to(self.where.device)
         return inputs
+
+    def _padding(self, key: str) -> int:
+        if key == "input_ids":
+            return int(self._tokenizer.pad_token_id)
+        return int(self._tokenizer.pad_token_type_id) if key == "token_type_ids" else 0
+
+    def rows(self, prepared: Sequence[dict[str, list[int]]]) -> NDArray[np.float32]:
+        """Embed a batch of texts; one at a time if the network sees padding."""
+        if self._sees_padding:
+            return np.concatenate([super(HubText, self).rows([tokens]) for tokens in prepared])
+        return super().rows(prepared)
 
     def features(self, inputs: Any) -> Any:
         """The first or the last token, or the mean over the tokens of each text."""
@@ -413,14 +431,26 @@ def _positions(network: Any) -> int:
 
 def _is_causal(network: Any, tokens: dict[str, list[int]], device: str) -> bool:
     """Whether the first token of a text is the same whatever follows it."""
-    import torch
-
     first, *rest = tokens["input_ids"]
     other = {**tokens, "input_ids": [first, *(token - 1 if token else 1 for token in rest)]}
-    inputs = {key: torch.tensor([tokens[key], other[key]], device=device) for key in tokens}
-    with torch.inference_mode():  # in float32, so that rounding is small
-        one, two = network(**inputs).last_hidden_state[:, 0]
+    one, two = _states(network, [tokens, other], device)[:, 0]
     return bool((one - two).abs().max() <= 1e-5 * one.abs().max())
+
+
+def _sees_padding(network: Any, tokens: dict[str, list[int]], padding: dict[str, list[int]], device: str) -> bool:
+    """Whether the first two tokens of a text are others if padding follows them, although it is masked."""
+    begun = {key: values[:2] for key, values in tokens.items()}
+    padded = {key: values + padding[key] for key, values in begun.items()}
+    alone, followed = (_states(network, [given], device)[:, :2] for given in (begun, padded))
+    return not bool((alone - followed).abs().max() <= 1e-4 * alone.abs().max())
+
+
+def _states(network: Any, texts: Sequence[dict[str, list[int]]], device: str) -> Any:
+    """States of the tokens of texts of one length, in float32, so that rounding is small."""
+    import torch
+
+    inputs = {key: torch.tensor([tokens[key] for tokens in texts], device=device) for key in texts[0]}
+    return Where(device, "float32").run(network, **inputs).last_hidden_state
 
 
 def _short(name: str) -> str:
