@@ -16,7 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -138,7 +138,9 @@ def one_thread_if_small(X: Any) -> AbstractContextManager[None]:
     Threads of a BLAS wait by spinning: on busy cores, products of small blocks were measured ten times slower with two
     threads than with one. `map_blocks` uses the other cores, and waits without spinning.
     """
-    shape = getattr(X, "shape", None)
+    shape = None
+    with suppress(RuntimeError):  # nested tensors have none, and are refused later
+        shape = getattr(X, "shape", None)
     small = isinstance(shape, tuple) and len(shape) == 2 and min(shape) <= MAX_ONE_THREAD_FEATURES
     return one_blas_thread() if small else nullcontext()
 

@@ -219,11 +219,11 @@ def _say_report_command(params: Mapping[str, Any]) -> None:
 def _directions_text(remover: Remover, main: str, concept: tuple[str, ...]) -> str:
     """How many directions carry the labels, or how many were removed by a method that does not test them."""
     from unspur import JSE
-    from unspur.trace import Trace
+    from unspur.trace import Trace, Traces
 
     spurious, concepts = remover.spurious_.dim, " or ".join(concept)
     found = f"{spurious} of {remover.n_features_in_} directions"
-    if not isinstance(remover.trace_, Trace):
+    if not isinstance(remover.trace_, Trace | Traces):
         return f"{found} {'was' if spurious == 1 else 'were'} removed for {concepts}."
     task = f", {remover.main_.dim} {_carry(remover.main_.dim)} {main}" if isinstance(remover, JSE) else ""
     return f"{found} {_carry(spurious)} {concepts}{task}."
