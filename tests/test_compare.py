@@ -286,7 +286,7 @@ def test_coordinates_of_the_span_change_no_answer(validated, monkeypatch):
     heads = ["GroupWeighted", "DFR"]  # each remover and head by itself: tests/solvers/test_row_span.py
     names = ["none", "JSE", "LEACE"]
     short = compare(*sets, names, heads)
-    monkeypatch.setattr(RowSpan, "of", lambda *sets, whole=False: (None, list(sets)))  # noqa: ARG005
+    monkeypatch.setattr(RowSpan, "of", lambda *sets, **_: (None, list(sets)))
     for one, other in zip(short, compare(*sets, names, heads), strict=True):
         assert (one.removed, one.parameters, one.problem) == (other.removed, other.parameters, "")
         # A grid of more than penalties is searched at a tolerance of 1e-3, and so are folds.

@@ -263,3 +263,32 @@ def test_rows_without_a_concept_count_for_nothing_even_where_they_are_most(valid
     losses = [loss for _, loss in some.selection_.table]
     assert max(losses) < np.log(2.0)  # logits of other rows would predict nothing
     assert abs(some.score(other.Z, other.y) - rest.score(other.Z, other.y)) < 0.02
+
+
+def test_weights_of_training_and_validation_rows_mean_the_same():
+    train, other = make_toy(600, rho=0.6, random_state=0), make_toy(120, rho=0.6, random_state=1)
+    weight = np.ones(600)
+    weight[:3] = 300.0
+    validation = {"X_val": other.Z, "y_val": other.y, "concept_val": other.concept}
+
+    def fit(scale_val):
+        return RobustClassifier(LEACE(), random_state=0).fit(
+            train.Z,
+            train.y,
+            concept=train.concept,
+            sample_weight=weight,
+            **validation,
+            sample_weight_val=np.full(120, scale_val),
+        )
+
+    found = fit(1.0)
+    head = GroupWeighted(weight_decay=found.head_.weight_decay).fit(
+        found.transform(np.concatenate([train.Z, other.Z])),
+        np.concatenate([train.y, other.y]),
+        concept=np.concatenate([train.concept, other.concept]),
+        sample_weight=np.concatenate([weight, np.ones(120)]),
+    )
+    expected = head.decision_function(found.transform(other.Z))
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(found.decision_function(other.Z), expected, atol=1e-2 * scale)
+    assert np.abs(fit(300.0).decision_function(other.Z) - expected).max() > 3e-2 * scale  # control: another weight

@@ -72,6 +72,7 @@ class LabelledData:
     clusters : cluster of each row, shape (n,), as a code in estimators; None if rows are independent.
     clusters_are_duplicates : whether the clusters are duplicate rows found here, rather than given by the user.
     suffix : end of the user's argument names, "_val" for a validation set.
+    weight_unit : what a weight of one was when it was passed.
     removal : map that is applied before a last layer and folded into its weights, or None.
     stacked_sets : the data sets that were stacked (`stacked`), each on its own backend; X is then that of the first.
     """
@@ -83,6 +84,7 @@ class LabelledData:
     clusters: Array | None = None
     clusters_are_duplicates: bool = False
     suffix: str = ""
+    weight_unit: float = 1.0
     removal: AffineMap | None = None
     stacked_sets: tuple[LabelledData, ...] = ()
     _geometries: dict[bool, Geometry] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -112,6 +114,14 @@ class LabelledData:
     def n_classes(self) -> int:
         """Number of classes of the main label."""
         return len(self.main.classes)
+
+    @property
+    def live(self) -> BoolArray:
+        """Whether a row counts for anything, shape (n,): it has weight, and one of its concepts is known."""
+        known = np.zeros(len(self), dtype=bool) if self.concepts else np.ones(len(self), dtype=bool)
+        for label in self.concepts:
+            known |= label.present
+        return np.asarray((self.weight > 0) & known)
 
     @property
     def n_groups(self) -> int:
@@ -445,10 +455,13 @@ def decode_fit_arguments(
     if main is not None:
         require_no_missing(main, [label.name for label in concepts])
         main = replace(main, name=main_name)
-    weight = checked_weights(sample_weight, f"sample_weight{suffix}", n_rows)
+    weight = checked_weights(sample_weight, f"sample_weight{suffix}", n_rows, relative=False)
+    # In units of the largest of the training rows, so that weights of both sets mean the same.
+    unit = float(weight.max()) if like is None else like.weight_unit
+    weight = weight / unit
     cluster = None if clusters is None else cluster_codes(clusters, f"clusters{suffix}", n_rows)
     require_finite(estimator, X, "X" if like is None else "X of the validation rows")
-    return LabelledData(X, main, concepts, weight, cluster, suffix=suffix)
+    return LabelledData(X, main, concepts, weight, cluster, suffix=suffix, weight_unit=unit)
 
 
 def _concepts(values: Any, n_rows: int, missing: Any, like: LabelledData | None) -> tuple[ClassLabel, ...]:

@@ -216,7 +216,10 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
         # Copies of a row must not be on both sides of a fold.
         train, validation = data.train.with_duplicate_clusters(remover._training_rows), data.validation
         penalties = penalty_grid_from_variances(train.column_variances(balanced=head._weights != "rows"))
-        span, (X, X_val) = RowSpan.of(train.X, None if validation is None else validation.X)
+        sets = [rows for rows in (train, validation) if rows is not None]
+        span, (X, X_val) = RowSpan.of(
+            train.X, None if validation is None else validation.X, live=[rows.live for rows in sets]
+        )
         inside = None if span is None else span.restrict_map(removal)
         if span is None or inside is None:
             span = None  # there is none, or the removal leaves it

@@ -170,6 +170,27 @@ def test_test_rows_are_whole_clusters(drawn):
     assert 0.2 < together.mean() < 0.4
 
 
+def test_clusters_of_two_files_are_compared_as_they_are_written(file, tmp_path):
+    """Ids of one file are numbers, those of the other words, since one of them is no number."""
+    numbers = file.read_text().replace(",film ", ",")
+    (tmp_path / "a.csv").write_text(numbers)
+    header, *lines = numbers.splitlines()
+    lines[-1] = lines[-1].rpartition(",")[0] + ",251b"
+    (tmp_path / "b.csv").write_text("\n".join([header, *lines]) + "\n")
+    chosen = (*LABELS, "--cluster", "film", *DECAY)
+    fit = (
+        "fit",
+        tmp_path / "a.csv",
+        "--validation",
+        tmp_path / "b.csv",
+        *chosen,
+        "--output",
+        tmp_path / "r.safetensors",
+    )
+    said = " ".join(invoke(*fit, code=1).stderr.split())
+    assert "values of film are among the training rows and the validation rows" in said
+
+
 def test_clusters_among_training_and_test_rows_are_refused_and_the_next_command_names_them(file, tmp_path):
     header, *lines = file.read_text().splitlines()
     torn = tmp_path / "torn.csv"

@@ -105,6 +105,26 @@ def test_words_for_missing_values_in_files_of_labels_are_missing(arrays, birds, 
         assert "part.npy is missing in 300 rows" in clusters
 
 
+@pytest.mark.parametrize("kind", ["npy", "npz", "parquet"])
+def test_labels_in_bytes_are_text(arrays, birds, kind):
+    gaps = np.where(np.arange(600) % 10 == 0, "NA", birds["background"].to_numpy(str)).astype("S")
+    frame = birds.assign(background=[bytes(value) for value in gaps])
+    frame.to_parquet("rows.parquet")
+    np.savez("rows.npz", Z=birds[FEATURES].to_numpy(), bird=birds["bird"].to_numpy(str), background=gaps)
+    np.save("background.npy", gaps)
+    labels = NPY if kind == "npy" else LABELS
+    noted = unspur("fit", f"rows.{kind}", *labels, "--method", "LEACE", "--output", "r.safetensors")[1]
+    assert "60 of 600 cells of background" in noted
+    assert load("r.safetensors").concept_classes_ == ("forest", "sea")
+
+
+def test_files_of_labels_are_written_under_their_names(arrays):
+    fit = ("fit", "rows.npy", *NPY, "--output", "r.safetensors")
+    unspur(*fit)
+    unspur("predict", "r.safetensors", "rows.npy", *NPY, "--output", "p.csv")
+    assert list(pd.read_csv("p.csv").columns[:3]) == ["bird", "background", "predicted"]
+
+
 @pytest.mark.parametrize("size", [150, 599, 601])
 def test_a_file_of_labels_has_as_many_as_there_are_rows(arrays, size):
     np.save("bird.npy", np.resize(["land", "water"], size))

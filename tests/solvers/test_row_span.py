@@ -200,7 +200,7 @@ def test_rows_that_are_left_out_of_a_fit_of_wide_rows_count_for_nothing(remover)
     known = concept.astype(float)
     known[:40] = np.nan
     missing = remover.fit(Z, y, concept=known).transform(new)
-    Z[:40] *= 5.0
+    Z[:40] *= 1e7
     folds = {"cv": 5} if isinstance(remover, INLP) else {}
     again = remover.set_params(**folds).fit(Z, y, concept=known).transform(new)
     alone = remover.fit(Z[40:], y[40:], concept=concept[40:]).transform(new)
@@ -229,3 +229,21 @@ def test_many_classes_are_solved_in_groups_that_fit_the_memory(monkeypatch):
     np.testing.assert_allclose(parts.coef_, whole.coef_, atol=1e-6)
     losses = [[loss for _, loss in model.selection_.table] for model in (whole, parts)]
     np.testing.assert_allclose(losses[0], losses[1], atol=1e-5)
+
+
+@pytest.mark.parametrize("head", [ERM(), GroupWeighted()], ids=name)
+def test_large_rows_that_count_for_nothing_hide_no_direction(head):
+    Z, y, concept = narrow(n=240)
+    Z = np.concatenate([Z, np.random.default_rng(7).normal(size=(240, 388))], axis=1).astype(np.float32)
+    weight = np.ones(240)
+    weight[:3] = 0.0
+    plain = head.fit(Z, y, concept=concept, sample_weight=weight).coef_
+    robust = RobustClassifier(random_state=0).fit(Z, y, concept=concept, sample_weight=weight).coef_
+    large = Z.copy()
+    large[:3] *= 1e6
+    unused = {"X_val": large[:20], "y_val": y[:20], "concept_val": concept[:20]}
+    for validation in ({}, unused):
+        found = head.fit(large, y, concept=concept, sample_weight=weight, **validation).coef_
+        np.testing.assert_allclose(found, plain, atol=1e-3 * np.abs(plain).max())
+    found = RobustClassifier(random_state=0).fit(large, y, concept=concept, sample_weight=weight).coef_
+    np.testing.assert_allclose(found, robust, atol=1e-3 * np.abs(robust).max())

@@ -275,11 +275,12 @@ def carry_labels(table: Table, labels: Sequence[str], output: str) -> Table:
 
     columns = dict(table.columns)
     for name in dict.fromkeys(labels):
-        if name not in table.columns:
-            stem = Path(name).stem
+        if name not in table.columns or name.endswith(".npy"):  # a file of labels
+            column, stem = table.label(name), Path(name).stem
+            columns.pop(name, None)
             if stem in columns:
                 raise InputError(f"--label {name}: there is another label {stem!r}, its name in {output}. Rename one.")
-            columns[stem] = table.label(name)
+            columns[stem] = column
     return replace(table, columns=columns)
 
 
@@ -491,14 +492,18 @@ def with_test_rows(rows: Mapping[str, LabelledData], seed: int, clusters: str | 
 
 def require_disjoint_clusters(rows: Mapping[str, LabelledData], column: str | None) -> None:
     """Raise InputError if training rows and other splits share a cluster."""
+    import numpy as np
+
     from unspur.clusters import shared_clusters
     from unspur.exceptions import InputError
+    from unspur.io.table import words_of
 
     train = rows["training"]
     for name, part in rows.items():
         if part is train or train.clusters is None or part.clusters is None:
             continue
-        if both := shared_clusters(train.clusters, part.clusters):
+        # As they are written: ids of one file may be numbers, and those of another words, one of which is 251b.
+        if both := shared_clusters(*(np.array(words_of(rows.clusters)) for rows in (train, part))):
             raise InputError(
                 f"{len(both)} values of {column} are among the training rows and the {name} rows, such as "
                 f"{next(iter(both))!r}; the {name} set would not be independent. Pass {name} rows from other clusters, "

@@ -21,6 +21,7 @@ from unspur.cli.data import (
     note_left_out,
     read_rows,
     refuse_labels_of_other_rows,
+    require_disjoint_clusters,
     require_same_encoding,
     shared_missing_value,
 )
@@ -170,6 +171,7 @@ def fit(
     note_left_out(train, together=method not in ("JSE", "INLP"))  # which fit one concept at a time
     if others is not None:
         validation_rows = labelled_rows(other, main, concept, missing, clusters, like=train)
+        require_disjoint_clusters({"training": train, "validation": validation_rows}, clusters)
     settings: Any = {"missing": shared_missing_value(missing), "seed": seed, "show_progress": show_progress, **options}
     classifier = fit_classifier(train, validation_rows, **settings) if method == RECOMMENDED else None
     if classifier is None:

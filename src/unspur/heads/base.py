@@ -67,15 +67,18 @@ class HeadData:
             self.shared[name] = make()
         return self.shared[name]
 
-    def in_span(self) -> HeadData:
-        """The same rows, in coordinates of their span if they are wide."""
-        if self.train.removal is not None or self.train.stacked_sets:
+    def in_span(self, *, trains_on_validation: bool = False) -> HeadData:
+        """The same rows, in coordinates of the span of those that are trained on, if they are wide."""
+        train, validation = self.train, self.validation
+        if train.removal is not None or train.stacked_sets:
             return self
-        span, (X, X_val) = RowSpan.of(self.train.X, None if self.validation is None else self.validation.X)
+        sets = [train] if validation is None or not trains_on_validation else [train, validation]
+        span, inside = RowSpan.of(*(rows.X for rows in sets), live=[rows.live for rows in sets])
         if span is None:
             return self
-        validation = None if self.validation is None else replace(self.validation, X=X_val)
-        return replace(self, train=replace(self.train, X=X), validation=validation, span=span)
+        if validation is not None:
+            validation = replace(validation, X=inside[1] if len(sets) == 2 else span.coordinates(validation.X))
+        return replace(self, train=replace(train, X=inside[0]), validation=validation, span=span)
 
 
 def decode_head_arguments(
@@ -357,7 +360,7 @@ class Head(LinearClassifier):
             data = decode_head_arguments(
                 self, train, validation, self.missing_concept, needs_concept=self._needs_concept
             )
-            self._fit_decoded(data.in_span() if self._is_exact else data)
+            self._fit_decoded(data.in_span(trains_on_validation=self._trains_on_validation) if self._is_exact else data)
         return self
 
     def _fit_decoded(self, data: HeadData) -> None:
@@ -418,7 +421,7 @@ def fit_decoded_path(
 ) -> list[Head]:
     """`fit_path` on decoded rows; `features_from` is the estimator that has validated them."""
     fitted: list[Head] = []
-    data = data.in_span() if head._is_exact else data
+    data = data.in_span(trains_on_validation=head._trains_on_validation) if head._is_exact else data
     for parameters in settings:
         one = clone(head).set_params(**parameters)
         one._validate_params()

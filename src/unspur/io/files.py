@@ -41,7 +41,7 @@ from unspur.embed.store import ROWS, EmbeddingStore, is_store
 from unspur.exceptions import InputError, NotFiniteError
 from unspur.io.artifact import atomic
 from unspur.io.parquet import read_parquet, stored_parquet
-from unspur.io.table import Table, load_npy, no_features, require_known, require_memory, words_of
+from unspur.io.table import Table, as_text, load_npy, no_features, require_known, require_memory, words_of
 from unspur.rows import Columns, MemoryRows, StoredRows
 from unspur.rows.backends import SINGLE_FILES, find_files, parquet_below
 from unspur.rows.stored import NO_MEMORY_LIMIT, StoredNpy
@@ -126,6 +126,8 @@ def with_missing_values(table: Table, classes: Sequence[str], others: Sequence[s
         if name not in columns and name.endswith(".npy"):  # a file of labels
             columns[name] = table.label(name)
         column = columns.get(name)
+        if isinstance(column, np.ndarray):
+            column = columns[name] = as_text(column)
         if not isinstance(column, np.ndarray) or column.ndim != 1 or column.dtype.kind not in "UO":
             continue
         values = column.tolist()
@@ -245,7 +247,8 @@ def _read_npz(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> T
         found = ", ".join(wide) or "none"
         raise InputError(f"{path} needs one two-dimensional array, or one named Z; found: {found}.")
     z = arrays.pop(rows)
-    for name, array in arrays.items():
+    for name, given in arrays.items():
+        array = arrays[name] = as_text(given)
         if array.dtype.kind == "U" and (empty := array == "").any():  # the format has no missing values
             arrays[name] = np.where(empty, None, array.astype(object))
     return Table(path, z, None, arrays, array=rows)

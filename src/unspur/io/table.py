@@ -51,7 +51,7 @@ class Table:
         if name in self.columns:
             return self.columns[name]
         if name.endswith(".npy") and Path(name).is_file():
-            column = load_npy(Path(name), "labels")
+            column = as_text(load_npy(Path(name), "labels"))
             rows = len(self.Z) if self.file_rows is None else self.file_rows
             if column.shape[:1] != (rows,):
                 given = len(column) if column.ndim else 1
@@ -125,6 +125,18 @@ def _is(column: Array, value: str) -> BoolArray:
         return np.asarray(column == (np.datetime64(value) if column.dtype.kind == "M" else float(value)), dtype=bool)
     except ValueError:
         return same
+
+
+def as_text(column: Array) -> Array:
+    """A column of bytes, or of NumPy's own strings, as one of text; others as they are."""
+    if column.dtype.kind == "S":
+        return np.asarray(np.char.decode(column, "utf-8", "replace"))
+    if column.dtype.kind == "T":
+        return column.astype(str)
+    if column.dtype.kind == "O" and any(isinstance(value, bytes) for value in column.ravel()):
+        decoded = [value.decode("utf-8", "replace") if isinstance(value, bytes) else value for value in column.ravel()]
+        return np.array(decoded, dtype=object).reshape(column.shape)
+    return column
 
 
 def words_of(column: Array) -> list[str]:

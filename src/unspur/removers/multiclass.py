@@ -62,7 +62,7 @@ class FitData:
 
     def in_span(self) -> tuple[FitData, RowSpan | None]:
         """The data in coordinates of the span of the training rows, and that span; unchanged, and None, if not wide."""
-        span, (X,) = RowSpan.of(self.train.X)
+        span, (X,) = RowSpan.of(self.train.X, live=[self.train.live])
         if span is None:
             return self, None
         validation = self.validation

@@ -7,6 +7,7 @@ in d.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -15,7 +16,7 @@ import scipy.linalg.lapack
 
 from unspur._arrays import on_numpy
 from unspur._resources import one_scipy_thread
-from unspur._typing import Array, FloatArray, IntArray
+from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.rows import MAX_UNCENTRED_DISTANCE, MemoryRows, RowSource, backend_of
 from unspur.solvers.whitening import MIN_DEVIATION_SHARE
 from unspur.subspace import MAX_OUTSIDE_SHARE, AffineMap, Subspace
@@ -44,18 +45,23 @@ class RowSpan:
     _axes: FloatArray | None = None
 
     @classmethod
-    def of(cls, *sets: Array | None, whole: bool = False) -> tuple[Self | None, list[Array | None]]:
-        """The span of all rows of these sets, and the sets in its coordinates.
+    def of(
+        cls, *sets: Array | None, live: Sequence[BoolArray | None] = (), whole: bool = False
+    ) -> tuple[Self | None, list[Array | None]]:
+        """The span of the rows of these sets that are `live` (all by default), and the sets in its coordinates.
 
-        None, and the sets as they are, unless all are in memory and together have fewer rows than features. Also None
-        below `MIN_FEATURES`, and for rows far from zero. Directions along which the rows are rounding errors do not
-        belong to the span, except to the `whole` one.
+        None, and the sets as they are, unless all are in memory and together have fewer live rows than features. Also
+        None below `MIN_FEATURES`, and for rows far from zero. Directions along which the rows are rounding errors do
+        not belong to the span, except to the `whole` one.
         """
         given = [rows for rows in sets if rows is not None]
-        n, d = sum(len(rows) for rows in given), given[0].shape[1]
-        if not n < d or d < MIN_FEATURES or any(backend_of(rows) not in ("memory", "torch") for rows in given):
+        masks = [None if mask is None or mask.all() else mask for mask in live] or [None] * len(given)
+        sizes = [len(rows) if mask is None else int(mask.sum()) for rows, mask in zip(given, masks, strict=True)]
+        n, d = sum(sizes), given[0].shape[1]
+        if not 0 < n < d or d < MIN_FEATURES or any(backend_of(rows) not in ("memory", "torch") for rows in given):
             return None, list(sets)
-        rows = np.concatenate([_float64(rows) for rows in given])
+        copies = [_float64(rows) for rows in given]
+        rows = np.concatenate([copy if mask is None else copy[mask] for copy, mask in zip(copies, masks, strict=True)])
         centre = rows.mean(axis=0)
         rows -= centre
         if np.abs(centre).max() > MAX_UNCENTRED_DISTANCE * rows.std(axis=0).max():
@@ -71,9 +77,14 @@ class RowSpan:
             axes = _axes_above_rounding(inside, min(_dtype(rows).itemsize for rows in given))
             inside = inside if axes is None else inside @ axes
         span = cls(centre, reflections, factors, kept, axes)
-        ends = np.cumsum([len(rows) for rows in given])
-        parts = iter([np.array(inside[e - len(r) : e], dtype=_dtype(r)) for e, r in zip(ends, given, strict=True)])
-        return span, [None if rows is None else next(parts) for rows in sets]
+        parts = np.split(inside, np.cumsum(sizes)[:-1])
+        found = iter(
+            [
+                np.array(part, dtype=_dtype(rows)) if mask is None else span.coordinates(rows)
+                for rows, mask, part in zip(given, masks, parts, strict=True)
+            ]
+        )
+        return span, [None if rows is None else next(found) for rows in sets]
 
     @property
     def n_coordinates(self) -> int:
@@ -145,7 +156,7 @@ def in_span(rows: RowSource) -> tuple[RowSource, RowSpan | None]:
     """A row source in the coordinates of its span, and that span; the rows as they are, and None, if not wide."""
     if type(rows) is not MemoryRows:
         return rows, None
-    span, (inside,) = RowSpan.of(rows.z)
+    span, (inside,) = RowSpan.of(rows.z, live=[rows.columns.weight > 0])
     return (rows, None) if span is None else (MemoryRows(inside, rows.columns), span)
 
 
