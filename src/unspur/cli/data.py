@@ -506,6 +506,6 @@ def require_disjoint_clusters(rows: Mapping[str, LabelledData], column: str | No
         if both := shared_clusters(*(np.array(words_of(rows.clusters)) for rows in (train, part))):
             raise InputError(
                 f"{len(both)} values of {column} are among the training rows and the {name} rows, such as "
-                f"{next(iter(both))!r}; the {name} set would not be independent. Pass {name} rows from other clusters, "
+                f"{min(both)!r}; the {name} set would not be independent. Pass {name} rows from other clusters, "
                 f"or no {name} rows, to hold out whole clusters automatically."
             )
