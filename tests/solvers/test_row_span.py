@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from unspur import INLP, JSE, LEACE, RLACE, SAL, SPLINCE, RobustClassifier
+from unspur.exceptions import InputError
 from unspur.heads import DFR, ERM, JTT, SUBG, GroupDRO, GroupWeighted
 from unspur.solvers import logistic
 from unspur.solvers.row_span import RowSpan
@@ -157,9 +158,10 @@ def test_a_map_and_its_restriction_are_inverse_to_each_other():
     assert span.restrict_map(elsewhere) is None
 
 
-def test_rows_that_are_not_wide_or_far_from_zero_stay_as_they_are():
+def test_rows_that_are_not_wide_all_the_same_or_far_from_zero_stay_as_they_are():
     rng = np.random.default_rng(6)
-    for rows in (rng.normal(size=(100, 100)), rng.normal(size=(10, 40)), 1e7 + rng.normal(size=(50, 100))):
+    narrow, short, far = rng.normal(size=(100, 100)), rng.normal(size=(10, 40)), 1e7 + rng.normal(size=(50, 100))
+    for rows in (narrow, short, far, np.zeros((50, 100))):
         span, (same,) = RowSpan.of(rows)
         assert span is None
         assert same is rows
@@ -201,8 +203,7 @@ def test_rows_that_are_left_out_of_a_fit_of_wide_rows_count_for_nothing(remover)
     known[:40] = np.nan
     missing = remover.fit(Z, y, concept=known).transform(new)
     Z[:40] *= 1e7
-    folds = {"cv": 5} if isinstance(remover, INLP) else {}
-    again = remover.set_params(**folds).fit(Z, y, concept=known).transform(new)
+    again = remover.fit(Z, y, concept=known).transform(new)
     alone = remover.fit(Z[40:], y[40:], concept=concept[40:]).transform(new)
     np.testing.assert_allclose(missing, again, atol=1e-6)
     if not isinstance(remover, INLP):  # whose folds are drawn by row
@@ -247,3 +248,11 @@ def test_large_rows_that_count_for_nothing_hide_no_direction(head):
         np.testing.assert_allclose(found, plain, atol=1e-3 * np.abs(plain).max())
     found = RobustClassifier(random_state=0).fit(large, y, concept=concept, sample_weight=weight).coef_
     np.testing.assert_allclose(found, robust, atol=1e-3 * np.abs(robust).max())
+
+
+@pytest.mark.parametrize("estimator", [*REMOVERS[:1], LEACE(), RLACE(), ERM(), RobustClassifier()], ids=name)
+@pytest.mark.parametrize("value", [0.0, 0.1])
+def test_wide_rows_that_are_all_the_same_are_refused_in_words(estimator, value):
+    y, concept = np.arange(120) % 2, np.arange(120) // 2 % 2
+    with pytest.raises(InputError, match="All rows are the same"):
+        estimator.fit(np.full((120, 200), value), y, concept=concept)
