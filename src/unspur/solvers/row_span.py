@@ -51,8 +51,8 @@ class RowSpan:
         """The span of the rows of these sets that are `live` (all by default), and the sets in its coordinates.
 
         None, and the sets as they are, unless all are in memory and together have fewer live rows than features. Also
-        None below `MIN_FEATURES`, and for rows that are all the same or far from zero. Directions along which the rows are rounding errors do
-        not belong to the span, except to the `whole` one.
+        None below `MIN_FEATURES`, and for rows that are all the same or far from zero. Directions along which the rows
+        are rounding errors do not belong to the span, except to the `whole` one.
         """
         given = [rows for rows in sets if rows is not None]
         masks = [None if mask is None or mask.all() else mask for mask in live] or [None] * len(given)
@@ -66,9 +66,7 @@ class RowSpan:
         rows -= centre
         spread = float(rows.std(axis=0).max())
         if spread == 0.0 or np.abs(centre).max() > MAX_UNCENTRED_DISTANCE * spread:
-            return None, list(
-                sets
-            )  # all the same, or so far from zero that the rounding of the rows counts, which this would hide
+            return None, list(sets)  # nothing to span, or rounding of the rows counts, which this would hide
         with one_scipy_thread():
             size = int(scipy.linalg.lapack.dgeqrf_lwork(d, n)[0])
             reflections, factors, _, _ = scipy.linalg.lapack.dgeqrf(rows.T, lwork=size, overwrite_a=True)
