@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 DEMO := $(VENV)/.demo
 PYTHON_FILES := src tests reproduction trust benchmarks examples docs/conf.py docs/_ext
 
-.PHONY: demo report-birds picture test test-minimal test-oldest test-wheel trust trust-full lint types docs linkcheck bench defaults regret results frozen finetuned check clean
+.PHONY: demo report-birds picture test test-minimal test-oldest test-wheel trust trust-full lint types docs linkcheck bench defaults regret few-labels results frozen finetuned check clean
 
 demo: $(DEMO)  ## remove the photograph behind the digits, end to end; ends with a page to look at
 	$(BIN)/unspur demo --output unspur-demo.png --force
@@ -83,6 +83,10 @@ defaults: $(READY)  ## the evidence behind the default parameters, reproduction/
 regret: $(READY)  ## every method on every set at hand, the evidence behind our recommendation, reproduction/docs/regret.md
 	$(BIN)/python reproduction/scripts/regret.py run --embeddings unspur-embeddings --jobs 2
 	$(BIN)/python reproduction/scripts/regret.py pack unspur-results/regret.jsonl
+
+few-labels: $(READY)  ## what concept labels are worth, reproduction/docs/few-labels.md
+	$(BIN)/python reproduction/scripts/few_labels.py run --embeddings unspur-embeddings
+	$(BIN)/python reproduction/scripts/few_labels.py pack unspur-results/few-labels.jsonl
 
 results: $(READY)  ## every experiment on Toy beside the published values, into reproduction/results/ (an hour and a half on two cores)
 	$(BIN)/unspur-paper reproduce toy --output reproduction/results

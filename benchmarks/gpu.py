@@ -27,9 +27,10 @@ import torch
 from unspur import JSE
 from unspur._arrays import exact_products
 from unspur.rows import Block, Columns
+from unspur.rows.source import slices
 from unspur.rows.torch import TorchRows
 from unspur.solvers import fused
-from unspur.solvers.fused import Setting, fused_losses, launched, runs_on
+from unspur.solvers.fused import Setting, fused_losses, launched, launched_in_two, runs_on
 from unspur.solvers.logistic import LogisticLosses
 
 PARTS = ("evaluation", "sweep", "error", "fit", "huge", "angles")
@@ -127,7 +128,7 @@ def plain(statistic: LogisticLosses, rows: TorchRows, block: Block):
     if block.z.dtype.itemsize >= 4:
         return statistic(block)
     total = None
-    for part in rows._slices(rows._block_rows):
+    for part in slices(rows.n_rows, rows._block_rows):
         value = statistic(rows._beside.block(rows._read(part), part))
         total = value if total is None else total + value
     return total
@@ -151,9 +152,10 @@ def _evaluated(args, clock: Clock, name: str) -> dict[str, Any]:
         statistic = losses(args.d, t, 24, args.n)
         with exact_products(z):
             out[f"plain, {lines} lines"] = clock.on_device(plain, statistic, rows, block)
-        if runs_on(z.device) and fused_losses(statistic, block, setting) is not None:
-            out[f"fused, {lines} lines"] = clock.on_device(launched, statistic, block, setting)
-            there = clock.by_the_clock(fused_losses, statistic, block, setting)
+        if runs_on(z.device) and fused_losses(statistic, block) is not None:
+            kernel = (launched, statistic, block, setting) if lines == 2 else (launched_in_two, statistic, block)
+            out[f"fused, {lines} lines"] = clock.on_device(*kernel)
+            there = clock.by_the_clock(fused_losses, statistic, block)
             out[f"fused, {lines} lines, result on the host"] = there
         out[f"sum, {lines} lines, result on the host"] = clock.by_the_clock(rows.sum, statistic)
     for value in out.values():

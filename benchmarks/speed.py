@@ -25,7 +25,7 @@ from concept_erasure import LeaceFitter
 from sklearn.linear_model import LogisticRegression
 
 from bench import correlated_rows, seconds
-from unspur import JSE
+from unspur import JSE, LEACE, SAL, RobustClassifier
 from unspur.datasets import make_toy
 from unspur.rows import Columns, MemoryRows
 from unspur.solvers.logistic import LogisticLosses
@@ -78,6 +78,7 @@ def _jse(**parameters: object) -> Callable[[np.ndarray, np.ndarray, np.ndarray],
 METHODS: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], object]] = {
     "JSE, one direction each, rows held out once": _jse(cv=0.2, weight_decay=0.1, max_spurious=1, max_main=1),
     "JSE, defaults": _jse(),
+    "JSE, metric=0": _jse(metric=0.0),
     "LEACE of concept-erasure": _leace,
     "LogisticRegression of scikit-learn": _regression,
 }
@@ -86,9 +87,9 @@ METHODS: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], object]] = {
 def scaling(given: argparse.Namespace) -> dict[str, Any]:
     """Seconds of one fit by n and d, float32 rows with one direction for each label."""
     points = []
-    for d in (20, 96, 768, 4096):
-        for n in (1000, 10_000, 100_000, 1_000_000):
-            if n * d > given.most or n < d // 4:
+    for d in (8, 20, 96, 768, 4096):
+        for n in (1000, 10_000, 100_000, 1_000_000, 5_000_000, 10_000_000):
+            if n * d > given.most or n < d // 4 or (n == 5_000_000 and d > 8):
                 continue
             z, y, concept = correlated_rows(n, d, 1)
             z /= np.geomspace(10.0, 0.1, d, dtype=np.float32)  # as scikit-learn's default penalty expects
@@ -97,6 +98,31 @@ def scaling(given: argparse.Namespace) -> dict[str, Any]:
                 points.append({"method": name, "n": n, "d": d, "seconds": spent})
                 print(f"n = {n:,}, d = {d}: {name} {spent:.3f} s", flush=True)
     return {"points": points, "exponents": {name: _exponents(points, name) for name in METHODS}}
+
+
+def wide(given: argparse.Namespace) -> dict[str, Any]:  # noqa: ARG001
+    """Seconds of one fit of 500 rows by d, beside a full principal component analysis."""
+    from sklearn.decomposition import PCA
+
+    n, points = 500, []
+    methods = {
+        "JSE, defaults": METHODS["JSE, defaults"],
+        "RobustClassifier": lambda z, y, c: RobustClassifier(random_state=0).fit(z, y, concept=c),
+        "LEACE": lambda z, y, c: LEACE().fit(z, y, concept=c),
+        "SAL": lambda z, y, c: SAL().fit(z, y, concept=c),
+        "LEACE of concept-erasure": METHODS["LEACE of concept-erasure"],
+        "LogisticRegression of scikit-learn": METHODS["LogisticRegression of scikit-learn"],
+        "PCA of scikit-learn": lambda z, y, c: PCA().fit(z),  # noqa: ARG005
+    }
+    for d in (1000, 4000, 20_000):
+        z, y, concept = correlated_rows(n, d, 1)
+        for name, fit in methods.items():
+            if name == "LEACE of concept-erasure" and d > 4000:  # d × d matrices
+                continue
+            spent = _once_or_more(lambda fit=fit, z=z, y=y, c=concept: fit(z, y, c))
+            points.append({"method": name, "n": n, "d": d, "seconds": spent})
+            print(f"n = {n:,}, d = {d}: {name} {spent:.3f} s", flush=True)
+    return {"points": points}
 
 
 def _once_or_more(call: Callable[[], object]) -> float:
@@ -204,7 +230,7 @@ def _against(exact: list[JSE], found: list[JSE]) -> dict[str, Any]:
     }
 
 
-PARTS = {part.__name__: part for part in (evaluation, scaling, birds, tolerance)}
+PARTS = {part.__name__: part for part in (evaluation, scaling, wide, birds, tolerance)}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])

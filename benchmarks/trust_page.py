@@ -31,6 +31,7 @@ ORDER = (
     "size",
     "clusters",
     "power",
+    "audit",
     "no harm",
     "intervals",
     "probes",

@@ -13,8 +13,8 @@ from unspur._names import HEADS, REMOVERS
 SOURCE = Path(unspur.__file__).parent
 #: Layers from the bottom up; a module may import from its own layer and from those below.
 LAYERS = [
-    ("_version", "_names", "_typing", "exceptions", "_resources", "_arrays", "_text", "_deprecation"),
-    ("_files", "_extras", "_reading"),
+    ("_version", "_names", "_typing", "exceptions", "_not_converged", "_resources", "_arrays", "_text", "_deprecation"),
+    ("_files", "_extras", "_reading", "_dates", "_markup", "_registry"),
     ("subspace", "rows", "labels", "clusters", "io.artifact"),
     ("solvers",),
     ("_validation", "options"),
@@ -27,7 +27,7 @@ LAYERS = [
     ("heads",),
     ("surgery",),
     ("selection",),
-    ("robust",),
+    ("robust", "auditing"),
     ("",),  # the public names
     ("datasets",),
     ("compare",),
@@ -106,6 +106,9 @@ def test_public_names_are_written_out_and_exist():
         "SGD",
         "PaperVariant",
         "RobustClassifier",
+        "audit",
+        "Audit",
+        "AuditedColumn",
     }
     assert list(REMOVERS)[:6] == ["JSE", "INLP", "RLACE", "LEACE", "SAL", "SPLINCE"]  # they stay
     assert list(HEADS)[:6] == ["ERM", "GroupWeighted", "SUBG", "GroupDRO", "JTT", "DFR"]

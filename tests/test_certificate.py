@@ -12,7 +12,8 @@ from tests.optional import pandas as pd
 from unspur import INLP, JSE, LEACE, SAL, SPLINCE, load
 from unspur.certificate import Certificate, certify, fingerprint, row_hashes
 from unspur.datasets import make_toy
-from unspur.exceptions import InputError, UsedRowsWarning
+from unspur.exceptions import EverythingRemovedWarning, InputError, UsedRowsWarning
+from unspur.metrics import leakage
 
 
 @pytest.fixture(scope="module")
@@ -293,6 +294,23 @@ def test_clusters_widen_its_intervals_and_copies_are_a_note(sets):
     assert not any("exact copies" in note for note in leace.certificate(Z + near, concept=concept).notes)
 
 
+@pytest.mark.parametrize("what", ["clusters", "copies"])
+def test_a_number_that_is_nowhere_is_not_read_off_rows_of_the_same_cluster(what):
+    rng = np.random.default_rng(0)
+    train = rng.normal(size=(500, 50))
+    leace = LEACE(concept_type="continuous").fit(train, concept=train[:, 0] + rng.normal(size=500))
+    patient = np.repeat(np.arange(100), 4)
+    Z, age = rng.normal(size=(100, 50))[patient], rng.normal(size=100)[patient]
+    if what == "clusters":
+        found = leace.certificate(Z + 0.1 * rng.normal(size=Z.shape), concept=age, clusters=patient)
+    else:
+        found = leace.certificate(Z, concept=age)
+    assert found.numbers["concept"][1].p > 0.01
+    assert any("300 of the 400 rows measured are copies" in note for note in found.notes) == (what == "copies")
+    apart = leace.certificate(Z + 0.1 * rng.normal(size=Z.shape), concept=age)  # the control: nothing is said
+    assert apart.numbers["concept"][1].p < 1e-4
+
+
 def test_counted_rows_are_equal_by_chance_and_not_said_to_be_used():
     rng = np.random.default_rng(0)
     concept = np.arange(1000) % 2
@@ -315,13 +333,29 @@ def test_a_rare_class_of_the_task_is_a_note_that_names_it():
     assert any(note.startswith("task: not measured. There are 2 rows with y=owl in 5 folds") for note in found.notes)
 
 
+def test_rounding_errors_of_a_removal_that_leaves_nothing_are_not_measured():
+    rng = np.random.default_rng(0)
+    concept = rng.integers(2, size=600)
+    one = rng.standard_normal(600) + 2.0 * concept
+    Z = np.outer(one - one.mean(), [1.0, 2.0, 3.0])
+    with pytest.warns(EverythingRemovedWarning):
+        leace = LEACE().fit(Z[:300], concept=concept[:300])
+    assert (
+        leakage(leace.transform(Z[300:]), concept[300:], random_state=0).low > 0.6
+    )  # control: who rescales reads them
+    before, after = leace.certificate(Z[300:], concept=concept[300:]).probe["concept"]
+    assert before.low > 0.7
+    assert after.p > 0.05
+
+
 @pytest.mark.parametrize(("most", "threads"), [(8, {1}), (7, {2})])
 def test_rows_of_few_features_are_measured_with_one_thread(most, threads, monkeypatch):
     monkeypatch.setattr("unspur._resources.MAX_ONE_THREAD_FEATURES", most)
     seen = set()
 
     def look(*arguments):
-        seen.update(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
+        ours = [pool for pool in threadpool_info() if "numpy" in pool["filepath"] or "scipy" in pool["filepath"]]
+        seen.update(pool["num_threads"] for pool in ours if pool["user_api"] == "blas")  # other libraries bring theirs
         return certify(*arguments)
 
     monkeypatch.setattr("unspur.removers.base.certify", look)

@@ -2,18 +2,21 @@
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from tests.labelled_rows import Rows
 from tests.probing import quick_probes
-from unspur import ERM, LEACE, SAL, GroupWeighted
+from unspur import AFR, ERM, LEACE, SAL, GroupWeighted, RobustClassifier
 from unspur._data import decode_rows
 from unspur.clusters import held_out
 from unspur.compare import choose_head, compare
 from unspur.datasets import make_toy
+from unspur.exceptions import LabelError
 from unspur.heads.base import fit_path
 from unspur.metrics import group_accuracy
 from unspur.report.measuring import measure
 from unspur.selection import (
+    CHOSEN_BY_CLASS,
     PAPER_PENALTIES,
     PENALTIES,
     choose_layer,
@@ -22,6 +25,7 @@ from unspur.selection import (
     select_head,
     temperature_scaled_loss,
 )
+from unspur.solvers import logistic
 
 GRID = {"weight_decay": PENALTIES}
 SETTINGS = [{"weight_decay": penalty} for penalty in PENALTIES]
@@ -187,6 +191,32 @@ def test_layers_that_a_factor_makes_equal_are_chosen_by_accuracy_and_loss():
     assert found.penalty == max(PENALTIES)  # the least sure
 
 
+@pytest.mark.parametrize("head", [ERM(), GroupWeighted()], ids=str)
+def test_small_penalties_on_separable_rows_win_by_their_own_loss(head, monkeypatch):
+    """A descent that ends early is a head of a larger penalty, which may do better on held-out rows."""
+    rng = np.random.default_rng(1)
+    y = rng.integers(4, size=100)
+    concept = np.where(rng.random(100) < 0.8, y % 2, 1 - y % 2)
+    Z = rng.normal(size=(100, 300)) * np.arange(1, 301) ** -0.7
+    Z[:, 0] += 2 * y
+    Z[:, 1] += 1.5 * (2 * concept - 1)
+    Z[:, 2:6] += 2 * np.eye(4)[y]
+
+    def losses(tol):
+        """The held-out loss of each penalty."""
+        monkeypatch.setattr("unspur.selection.ROUGH_TOL", tol)
+        model = RobustClassifier(LEACE(), clone(head).set_params(tol=min(tol, 1e-6)), random_state=0)
+        return np.array([loss for _, loss in model.fit(Z, y, concept=concept).selection_.table])
+
+    exact, rough = losses(1e-11), losses(1e-5)
+    np.testing.assert_allclose(rough, exact, atol=3e-4)
+    assert exact[rough.argmin()] < exact.min() + 3e-4
+    monkeypatch.setattr(logistic, "MAX_GRADIENT_TO_LOSS", np.inf)  # the control
+    rough = losses(1e-5)
+    assert np.abs(rough - exact).max() > 0.02
+    assert exact[rough.argmin()] > exact.min() + 3e-3
+
+
 def test_a_path_of_penalties_is_one_fit_each():
     train = rows()
     for one, penalty in zip(
@@ -252,6 +282,51 @@ def test_rows_without_a_concept_train_plain_layers_and_choose_nothing():
     lines = compare(words, named, None, ["none", "LEACE"], ["ERM", "GroupWeighted"])
     assert not [line.problem for line in lines if line.problem]
     assert lines[0].accuracy.average == np.mean(choose_head("ERM", gaps, None, 0).head.predict(test.Z) == test.y)
+
+
+def unbalanced(seed):
+    """Rows of which one in ten is of the second class; no concept is known."""
+    toy = make_toy(3000, d=8, rho=0.8, random_state=seed)
+    kept = (toy.y == 0) | (np.arange(3000) % 9 == 0)
+    return toy.Z[kept], toy.y[kept], None
+
+
+@pytest.mark.parametrize("validated", [False, True])
+def test_without_any_concept_classes_have_equal_say(validated):
+    train, held = unbalanced(0), unbalanced(1)
+    found = choose_layer(ERM(), GRID, train, held if validated else None)
+    assert found.notes == (CHOSEN_BY_CLASS,)
+    # The same choice as with the classes for a concept: each class is one group.
+    named = [(Z, y, y) for Z, y, _ in (train, held)]
+    same = choose_layer(ERM(), GRID, named[0], named[1] if validated else None)
+    assert found.table == same.table
+    assert not same.notes
+    if validated:
+        heads = fit_path(ERM(), SETTINGS, *train[:2])
+        by_class = [temperature_scaled_loss(head, named[1]) for head in heads]
+        np.testing.assert_allclose([loss for _, loss in found.table], by_class, atol=1e-6)
+        own = [-head.predict_log_proba(held[0])[np.arange(len(held[1])), held[1]].mean() for head in heads]
+        assert np.all(np.array(by_class) > np.array(own) + 0.05)  # control: over rows, the common class decides
+
+
+def test_large_grids_can_be_searched_without_a_concept():
+    found = choose_layer(
+        AFR(random_state=0), {"weight_decay": (1.0, 0.01), "gamma": (0.0, 4.0)}, *map(unbalanced, (0, 1))
+    )
+    assert len(found.table) == 4
+    assert found.head.get_params().items() >= found.parameters.items()
+    assert CHOSEN_BY_CLASS in found.notes
+
+
+def test_a_concept_that_some_rows_have_is_used():
+    one, other = rows(0), rows(1)
+    by_group = choose_layer(ERM(), GRID, (one.Z, one.y, one.concept), (other.Z, other.y, None))
+    assert CHOSEN_BY_CLASS not in by_group.notes
+    held = choose_layer(ERM(), GRID, (one.Z, one.y, None), (other.Z, other.y, other.concept))
+    assert CHOSEN_BY_CLASS not in held.notes
+    assert held.table == choose_layer(ERM(), GRID, (one.Z, one.y, one.concept), (other.Z, other.y, other.concept)).table
+    with pytest.raises(LabelError, match="concept is missing"):
+        choose_layer(GroupWeighted(), GRID, (one.Z, one.y, None), (other.Z, other.y, other.concept))
 
 
 def test_groups_are_combinations_of_all_concepts():

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from numpy.testing import assert_allclose
+from scipy.stats import t as student
 
 from tests.labelled_rows import Rows
 from tests.optional import pandas as pd
@@ -19,7 +20,7 @@ from unspur.cli import main
 from unspur.cli.compare import _print_recommendation
 from unspur.compare import REMOVERS, HeldOutLoss, _paired, best_held_out, compare, recommended_result
 from unspur.datasets import make_toy
-from unspur.exceptions import InputError, LabelError
+from unspur.exceptions import GroupSizeError, InputError, LabelError
 from unspur.metrics import group_accuracy
 from unspur.report.tables import comparison_table
 from unspur.selection import GRIDS, PENALTIES, choose_layer, group_loss, select_head
@@ -77,6 +78,21 @@ def test_the_result_of_a_method_that_cannot_be_fitted_says_why():
     results = compare(same, same, same, ["none", "JSE"], ["ERM"])
     assert "concept is equal to y" in results[1].problem
     assert results[1].accuracy is None
+
+
+def test_a_method_that_a_fold_cannot_fit_says_why_and_so_does_the_recommendation(capsys):
+    given = rows(0)
+    group = 2 * given.y + given.concept
+    small = np.flatnonzero(group == 1)[10:]  # ten rows are enough for all rows, eight are too few for four folds
+    train = Rows(*(np.delete(values, small, axis=0) for values in (given.Z, given.y, given.concept)))
+    found = compare(train, rows(1), None, ("JSE", "none"), ("GroupWeighted",))
+    jse, none = found
+    assert not jse.problem
+    assert "too few held-out rows" in jse.held_out_problem.lower()
+    assert (jse.held_out, none.held_out_problem) == (None, "")
+    assert none.held_out is not None
+    _print_recommendation(found, {"file": "r.npz", "balance": "group", "seed": 0})
+    assert "JSE + GroupWeighted, has no such loss. It cannot be fitted" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize("left_out", ["a", "b", "c"])
@@ -312,12 +328,29 @@ def test_the_interval_of_a_difference_holds_the_truth_about_as_often_as_it_says(
     group = np.repeat([0, 1, 2], [200, 60, 20])
     truth, several = np.array([0.1, -0.2, 0.4]), np.zeros(3, dtype=bool)
     found = [_paired(truth[group] + rng.standard_normal(280) * (1 + group), group, several, None) for _ in range(1000)]
-    held = np.mean([abs(mean - truth.mean()) <= 1.96 * error for mean, error in found])
+    held = np.mean([abs(mean - truth.mean()) <= 1.96 * error for mean, error, _ in found])
     assert 0.925 < held < 0.965
     clusters = np.arange(280) // 2  # every row twice: half as many
     noise = rng.standard_normal(140)
     one, other = (_paired(np.repeat(noise, 2), group, several, which)[1] for which in (None, clusters))
     assert other == pytest.approx(np.sqrt(2) * one, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("films", "least"), [((20, 20, 20, 20), 0.93), ((20, 3, 3, 20), 0.93), ((20, 20, 20, 2), 0.86)], ids=str
+)
+def test_the_interval_of_a_difference_counts_the_clusters_of_small_groups(films, least):
+    rng, frames = np.random.default_rng(0), 5
+    group = np.repeat(range(4), np.array(films) * frames)
+    film = np.arange(len(group)) // frames
+    noise = rng.standard_normal((1000, sum(films)))[:, film] + 0.5 * rng.standard_normal((1000, len(group)))
+    found = [_paired(one, group, np.zeros(4, dtype=bool), film) for one in noise]
+    held = np.mean([abs(mean) <= student.isf(0.025, degrees) * error for mean, error, degrees in found])
+    assert least < held < 0.98  # lowest for two films, whose variance nobody can estimate
+    every_row = [_paired(one, group, np.zeros(4, dtype=bool), None) for one in noise[:200]]
+    assert (
+        np.mean([abs(mean) <= 1.96 * error for mean, error, _ in every_row]) < 0.75
+    )  # control: rows are not independent
 
 
 def clearly_worse(results):
@@ -400,7 +433,7 @@ def test_a_group_of_one_held_out_row_makes_no_combination_clearly_worse():
     rng = np.random.default_rng(0)
     group = np.append(np.zeros(200, dtype=int), [1])
     difference = np.append(rng.normal(0.0, 0.1, size=200), [0.3])  # one row says that the combination is far worse
-    mean, error = _paired(difference, group, np.array([False, True]), None)
+    mean, error, _ = _paired(difference, group, np.array([False, True]), None)
     assert mean > 0.1
     assert error > 0.04  # half of the deviation of a row, and not zero
     many = np.append(difference[:200], np.full(200, 0.3))
@@ -417,6 +450,15 @@ def test_folds_do_not_depend_on_the_number_of_test_rows():
         for n in (400, 300)
     ]
     assert losses[0] == losses[1]
+
+
+def test_rows_of_one_cluster_cannot_be_compared_on():
+    train, test = make_toy(200, rho=0.5, random_state=0), make_toy(200, rho=0.0, random_state=1)
+    given = (test.Z, test.y, test.concept), None, ["none"], ["ERM"]
+    with pytest.raises(GroupSizeError, match="All training rows are in one cluster, so none can be held out"):
+        compare((train.Z, train.y, train.concept, np.zeros(200)), *given)
+    (found,) = compare((train.Z, train.y, train.concept, np.arange(200) % 2), *given)
+    assert found.held_out is not None
 
 
 def test_code_takes_validation_rows_clusters_and_chosen_parameters():
@@ -459,3 +501,19 @@ def test_the_printed_command_leaves_out_columns_of_conditions_on_test_rows(tmp_p
     done = CliRunner().invoke(main, command)
     assert done.exit_code == 0, done.output
     assert " --ignore camera " in json.loads(done.stdout)[0]["command"]
+
+
+def test_copies_of_a_training_row_are_not_held_out_from_each_other():
+    """Rows that say nothing of their labels, each twice: no head is better than chance on rows it has not seen."""
+    rng = np.random.default_rng(1)
+    y, concept = rng.integers(2, size=(2, 150))
+    Z, twice = rng.normal(size=(150, 100)), np.tile(np.arange(150), 2)
+    train = Rows(Z[twice], y[twice], concept[twice])
+    test = Rows(rng.normal(size=(200, 100)), *rng.integers(2, size=(2, 200)))
+    copies, told_apart = (
+        compare(one, test, None, ["none"], ["ERM"])[0] for one in (train, train._replace(clusters=np.arange(300)))
+    )
+    assert min(copies.held_out.loss, copies.validation_loss) > 0.65
+    assert "clusters" not in copies.python  # nobody gave any
+    assert max(told_apart.held_out.loss, told_apart.validation_loss) < 0.6  # given clusters are taken as they are
+    assert "clusters" in told_apart.python

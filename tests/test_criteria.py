@@ -123,6 +123,41 @@ def test_each_fold_is_judged_along_its_own_direction():
     assert t[0] < t[1] < 0
 
 
+@pytest.mark.parametrize("options", [{}, {"by_group": False}, {"reference": True}])
+@pytest.mark.parametrize("folds", [1, 5])
+def test_many_rows_sorted_by_group_are_tested_alike(monkeypatch, folds, options):
+    weight = np.random.default_rng(1).uniform(0.2, 3, 1500)
+    weight[::7] = 0.0
+    _, _, rows, counts = rows_with_folds(n=1500, folds=folds, rho=0.7, weight=weight)
+    directions = np.random.default_rng(2).standard_normal((3, folds, 5))
+    if "reference" in options:
+        options = {"reference": directions[1:]}
+    tests = DirectionTests(**options)
+
+    def verdicts():
+        losses = tests.losses(rows, counts, directions[0], CENTRE)
+        averages = tests.own_losses(rows, counts, directions[:2], CENTRE)
+        return [tests.test(role, losses).to_dict() for role in ("spurious", "main")], averages
+
+    plain, own = verdicts()
+    monkeypatch.setattr("unspur.solvers.held_out_losses.MIN_GROUPED_ROWS", 1)
+    monkeypatch.setattr("unspur.rows.source.MAX_BLOCK_ROWS", 100)  # several blocks of each group
+    by_group, own_by_group = verdicts()
+    assert_allclose(own_by_group, own, rtol=1e-12)
+    for found, wanted in zip(by_group, plain, strict=True):
+        for test in ("informative", "own"):
+            assert_allclose(list(found[test].values()), list(wanted[test].values()), rtol=1e-9)
+        assert found["loss_main"] == pytest.approx(wanted["loss_main"], rel=1e-11)
+
+
+def test_own_losses_are_of_each_label_along_its_own_direction():
+    _, _, rows, counts = rows_with_folds(n=1500, folds=5, rho=0.7)
+    tests, directions = DirectionTests(), np.random.default_rng(3).standard_normal((2, 5, 5))
+    found = tests.own_losses(rows, counts, directions, CENTRE)
+    for label, own, direction in zip(("concept", "main"), found, directions, strict=True):
+        assert_allclose(own, tests.summarise(tests.losses(rows, counts, direction, CENTRE), label), rtol=1e-9)
+
+
 def test_only_relative_weights_matter_and_equal_weights_are_no_weights():
     weight = np.random.default_rng(0).uniform(0.2, 3, 900)
     t = {}

@@ -27,6 +27,7 @@ def rows(folder, name):
 
 NEEDS = {
     "as_module": ("torch", "torch", lambda _: surgery.as_module(REMOVAL)),
+    "as_sentence_module": ("sentence_transformers", "sentences", lambda _: surgery.as_sentence_module(REMOVAL)),
     "attach": ("torch", "torch", lambda _: surgery.attach(None, "", REMOVAL)),
     "to_onnx": ("onnx", "onnx", lambda folder: surgery.to_onnx(REMOVAL, folder / "removal.onnx")),
     "Lite0": ("torch", "torch", lambda _: Lite0()),

@@ -1,9 +1,12 @@
+from datetime import date
+
 import numpy as np
 import pytest
 
 from tests.optional import pandas as pd
+from unspur.clusters import shared_clusters
 from unspur.exceptions import LabelError, MissingCodeWarning
-from unspur.labels import class_label, label_columns
+from unspur.labels import as_numbers, class_label, label_columns
 
 
 def made(values):
@@ -273,3 +276,67 @@ def test_a_dict_that_a_search_did_not_split_is_refused_with_what_to_pass():
     assert list(label_columns(columns, 4, "concept")) == ["light", "size"]  # the control
     with pytest.raises(LabelError, match=r"light has 4 labels for 2 rows of X\..*pass a DataFrame"):
         label_columns(columns, 2, "concept")
+
+
+@pytest.mark.parametrize("kind", ["datetime64[D]", "datetime64[ns]", "timedelta64[h]"])
+def test_dates_are_numbers_and_a_missing_date_is_a_missing_number(kind):
+    days = np.array([1, 5, "NaT", 3]).astype("timedelta64[D]").astype(kind if kind[0] == "t" else "timedelta64[D]")
+    given = days if kind[0] == "t" else (np.datetime64("2020-01-01") + days).astype(kind)
+    numbers = as_numbers(given)
+    assert np.isnan(numbers).tolist() == [False, False, True, False]
+    assert (numbers[1] - numbers[0]) / (numbers[3] - numbers[0]) == 2.0
+    for column in (pd.Series(given), pd.Series(given).dt.tz_localize("UTC") if kind[0] == "d" else pd.Series(given)):
+        again = as_numbers(column)
+        assert np.isnan(again).tolist() == [False, False, True, False]
+        assert (again[1] - again[0]) / (again[3] - again[0]) == 2.0
+    assert np.array_equal(as_numbers(pd.Series([1, None], dtype="Int64")), [1.0, np.nan], equal_nan=True)
+
+
+def _kinds_of_dates(times):
+    """The same times in UTC, of which one is missing, as columns of every kind."""
+    naive = pd.Series(times)
+    zoned = naive.dt.tz_localize("UTC").dt.tz_convert("Asia/Tokyo")
+    return {
+        "microseconds": times.astype("datetime64[us]"),
+        "nanoseconds": times.astype("datetime64[ns]"),
+        "zoned": zoned,
+        "zoned, in seconds": zoned.dt.as_unit("s"),
+        "objects with a zone": zoned.astype(object),
+        "objects of Python": np.array(times.astype("datetime64[us]").tolist(), dtype=object),
+        "column of a frame": label_columns(pd.DataFrame({"d": zoned, "n": range(len(times))}), len(times), "c")["d"],
+    }
+
+
+def test_a_date_is_the_same_number_in_every_unit_and_kind_of_object():
+    days = np.array(["1960-02-29", "NaT", "1970-01-02", "2024-12-31", "2061-07-01"], dtype="datetime64[D]")
+    times = days.astype("datetime64[s]") + np.timedelta64(3661, "s")
+    wanted = np.array([-310_517_939.0, np.nan, 90_061.0, 1_735_606_861.0, 2_887_405_261.0])
+    for kind, column in _kinds_of_dates(times).items():
+        np.testing.assert_array_equal(as_numbers(column), wanted, err_msg=kind)
+    fractions = times.astype("datetime64[us]") + np.timedelta64(123_457, "us")
+    np.testing.assert_array_equal(as_numbers(fractions), as_numbers(fractions.astype("datetime64[ns]")))
+    whole_days = [value.item() for value in days]
+    np.testing.assert_array_equal(as_numbers(whole_days), as_numbers(days))
+    months = pd.Series(days).dt.to_period("M")
+    np.testing.assert_array_equal(as_numbers(months), as_numbers(days.astype("datetime64[M]")))
+    far = np.array(["9999-12-31"], dtype="datetime64[D]")  # nanoseconds do not reach so far
+    assert as_numbers(far) == as_numbers(pd.Series(far).dt.tz_localize("UTC")) == 253_402_214_400.0
+    assert as_numbers(np.array([2], dtype="timedelta64[h]")) == as_numbers(np.array([7200], dtype="timedelta64[s]"))
+    with pytest.raises((TypeError, ValueError)):
+        as_numbers([date(2020, 1, 1), 3.0])
+
+
+def test_numbers_that_no_type_holds_together_are_refused():
+    label = class_label(np.array([0.5, 2**53, 0.5], dtype=object), "y", 3)  # the control
+    assert label.classes == (0.5, 2**53)
+    with pytest.raises(LabelError, match=r"y mixes floats with the integer 9007199254740993, .* as text"):
+        class_label(np.array([0.5, 2**53 + 1, 0.5], dtype=object), "y", 3)
+    assert class_label(np.array([2**60, 2**60 + 1], dtype=object), "y", 2).classes == (2**60, 2**60 + 1)
+
+
+def test_clusters_of_dates_are_the_same_in_any_unit():
+    days = np.array(["2020-01-01", "2020-02-01", "2020-03-01"], dtype="datetime64[D]")
+    for unit in ("D", "ms", "ns"):
+        found = shared_clusters(days[:2].astype("datetime64[D]"), days[1:].astype(f"datetime64[{unit}]"))
+        assert found == {np.datetime64("2020-02-01")}
+    assert not shared_clusters(days[:1], days[1:].astype("datetime64[ns]"))

@@ -27,7 +27,7 @@ def test_python_examples_of_the_readme_run(tmp_path, monkeypatch, capsys):
     assert names["layer"].coef_.shape == (1, 20)
     assert names["Z_clean"].shape == names["train"].Z.shape
     assert (tmp_path / "background.safetensors").exists()
-    assert (tmp_path / "report.html").exists()
+    assert (tmp_path / "toy.html").exists()
     assert "predicts the concept label" in capsys.readouterr().out
 
 

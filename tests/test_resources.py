@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -18,7 +22,8 @@ from unspur.solvers.statistics import Covariances
 
 
 def blas_threads():
-    return max(library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas")
+    ours = [one for one in threadpool_info() if "numpy" in one["filepath"] or "scipy" in one["filepath"]]
+    return max(library["num_threads"] for library in ours if library["user_api"] == "blas")
 
 
 @pytest.fixture
@@ -130,3 +135,35 @@ def test_contexts_that_overlap_give_all_threads_back():
     assert blas_threads() == 1
     blas.__exit__(None, None, None)
     assert {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"} == {2}
+
+
+FAULTS = """
+import resource
+import numpy as np
+from unspur._resources import keep_small_blocks
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        np.ones(2**19)  # 4 MB
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+faults()
+print(faults(), keep_small_blocks(), faults() and faults())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="an order to glibc")
+def test_temporary_arrays_are_not_given_back_to_the_system_between_blocks():
+    def counted(**order):
+        plain = {name: value for name, value in os.environ.items() if name != "MALLOC_TRIM_THRESHOLD_"}
+        done = subprocess.run(
+            [sys.executable, "-c", FAULTS], env=plain | order, capture_output=True, text=True, check=True
+        )
+        before, was_ordered, after = done.stdout.split()
+        return int(before), was_ordered, int(after)
+
+    before, was_ordered, after = counted(MALLOC_TRIM_THRESHOLD_="65536")  # as Dask starts its workers
+    assert was_ordered == "True"
+    assert after < before / 5
+    assert counted()[1] == "False"  # nothing is changed where there is no order

@@ -5,16 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import sklearn
+from numpy.testing import assert_allclose
+from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from tests.optional import pandas as pd
 from tests.optional import torch
-from unspur import DFR, ERM, JSE, JTT, LEACE, SUBG, GroupDRO, GroupWeighted, RobustClassifier, load, open_rows
+from unspur import AFR, DFR, ERM, JSE, JTT, LEACE, SUBG, GroupDRO, GroupWeighted, RobustClassifier, load, open_rows
 from unspur.datasets import make_toy
 from unspur.exceptions import (
     ClusterWarning,
+    EverythingRemovedWarning,
     FewRowsWarning,
     InputError,
     InputWarning,
@@ -25,7 +29,7 @@ from unspur.exceptions import (
 TRAIN, TEST = make_toy(1000, rho=0.8, random_state=0), make_toy(1000, rho=0.0, random_state=1)
 VALIDATION = make_toy(500, rho=0.8, random_state=2)
 HELD_OUT = {"X_val": VALIDATION.Z, "y_val": VALIDATION.y, "concept_val": VALIDATION.concept}
-HEADS = [GroupWeighted(), ERM(), ERM(balance="main"), SUBG(), DFR(), JTT(upweight=2.0), GroupDRO()]
+HEADS = [GroupWeighted(), ERM(), ERM(balance="main"), SUBG(), DFR(), JTT(upweight=2.0), GroupDRO(), AFR()]
 
 
 @pytest.mark.parametrize("head", HEADS, ids=str)
@@ -105,6 +109,27 @@ def test_rows_in_files_give_the_answer_of_rows_in_memory(head, tmp_path):
     np.testing.assert_allclose(files, memory, atol=1e-6 * np.abs(memory).max())
 
 
+@pytest.mark.parametrize("where", [("files", "files"), ("memory", "files"), ("files", "memory"), ("files", "torch")])
+@pytest.mark.parametrize("solver", ["exact", "sgd"])
+def test_validation_rows_too_few_to_test_on_are_pooled_with_rows_in_files(where, solver, tmp_path):
+    few = {name: values[:24] for name, values in HELD_OUT.items()}
+
+    def placed(Z, home, name):
+        np.save(tmp_path / name, Z)
+        return {"files": open_rows(tmp_path / name), "memory": Z, "torch": torch.from_numpy(Z)}[home]
+
+    train, validation = placed(TRAIN.Z, where[0], "train.npy"), placed(few["X_val"], where[1], "few.npy")
+    remover = JSE(solver=solver, weight_decay=0.1, max_spurious=1, max_pairs=2)
+    model = RobustClassifier(remover, random_state=0)
+    with pytest.warns(FewRowsWarning, match="pooled"):
+        memory = model.fit(TRAIN.Z, TRAIN.y, concept=TRAIN.concept, **few).coef_
+    with pytest.warns(FewRowsWarning, match="pooled"):
+        found = model.fit(train, TRAIN.y, concept=TRAIN.concept, **(few | {"X_val": validation})).coef_
+    np.testing.assert_allclose(found, memory, atol=1e-6 * np.abs(memory).max())
+    alone = model.fit(train, TRAIN.y, concept=TRAIN.concept).coef_
+    assert np.abs(alone - memory).max() > 1e-3 * np.abs(memory).max()  # the few rows count
+
+
 def test_balanced_classes_have_the_penalty_units_of_rows_weighted_so():
     """The removal is not applied to the rows, yet the head is that of transformed rows."""
     y = np.where(np.arange(len(TRAIN.y)) % 3 == 0, TRAIN.y, 0)  # one class is rare
@@ -164,7 +189,7 @@ def test_clusters_of_two_sets_are_told_apart_by_their_labels():
     given = {"concept": TRAIN.concept, **HELD_OUT, "clusters": films("train", 1000)}
     model = RobustClassifier(random_state=0).fit(TRAIN.Z, TRAIN.y, **given, clusters_val=films("val", 500))
     assert model.remover_.spurious_.dim == 1
-    with pytest.raises(InputError, match="250 clusters are among the training rows and among the validation rows"):
+    with pytest.raises(InputError, match=r"250 clusters are among the training rows and .*, such as 'train 0'"):
         RobustClassifier(random_state=0).fit(TRAIN.Z, TRAIN.y, **given, clusters_val=films("train", 500))
 
 
@@ -292,3 +317,62 @@ def test_weights_of_training_and_validation_rows_mean_the_same():
     scale = np.abs(expected).max()
     np.testing.assert_allclose(found.decision_function(other.Z), expected, atol=1e-2 * scale)
     assert np.abs(fit(300.0).decision_function(other.Z) - expected).max() > 3e-2 * scale  # control: another weight
+
+
+@pytest.mark.parametrize(
+    "estimator", [JSE(), LEACE(), GroupWeighted(), RobustClassifier()], ids=lambda e: type(e).__name__
+)
+def test_columns_that_have_numbers_for_names_must_be_in_the_same_order(estimator):
+    train, test = make_toy(300, rho=0.5, random_state=0), make_toy(50, random_state=1)
+    frame, other = pd.DataFrame(train.Z), pd.DataFrame(test.Z)
+    moved = other[list(other.columns[::-1])]
+    fitted = clone(estimator).fit(frame, train.y, concept=train.concept)
+    for name in {"predict", "transform"} & set(dir(fitted)):
+        use = getattr(fitted, name)
+        assert_allclose(use(other), use(test.Z), atol=1e-12)
+        with pytest.raises(InputError, match=r"The columns of X are not those of the rows of the fit.*: 19 where 0"):
+            use(moved)
+        assert len(use(moved.to_numpy())) == 50  # the control: rows without names are taken as they are
+    plain = clone(estimator).fit(frame, train.y, concept=train.concept).fit(train.Z, train.y, concept=train.concept)
+    use = plain.transform if hasattr(plain, "transform") else plain.predict
+    assert len(use(moved)) == 50  # what an earlier fit knew is forgotten
+
+
+def test_two_columns_of_one_name_are_refused_in_words():
+    frame = pd.DataFrame(TRAIN.Z, columns=["a", "b", "a", *range(3, 20)]).rename(columns=str)
+    for estimator in (JSE(), RobustClassifier()):
+        with pytest.raises(InputError, match="X has 2 columns called 'a'"):
+            estimator.fit(frame, TRAIN.y, concept=TRAIN.concept)
+
+
+@pytest.mark.parametrize("head", [GroupWeighted(), SUBG()], ids=str)
+@pytest.mark.parametrize("copies", [False, True], ids=["all features", "copies of one"])
+def test_a_removal_that_leaves_nothing_is_refused_and_not_undone(head, copies):
+    rng = np.random.default_rng(0)
+    concept = rng.integers(2 if copies else 5, size=300)
+    y = (concept + rng.integers(3, size=300)) % 2
+    X = rng.standard_normal((300, 3)) + rng.standard_normal((5, 3))[concept]
+    if copies:
+        X = np.outer(X[:, 0] - X[:, 0].mean(), [1.0, 2.0, 3.0])
+    model = RobustClassifier(LEACE(), head, random_state=0)
+    with pytest.warns(EverythingRemovedWarning), pytest.raises(InputError, match="LEACE removes all directions"):
+        model.fit(X, y, concept=concept)
+    wider = np.column_stack([X, rng.standard_normal((300, 3)) + y[:, None]])  # control: something is left
+    model.fit(wider, y, concept=concept)
+    assert np.abs(model.coef_).max() > 0
+    assert_allclose(model.decision_function(model.transform(wider)), model.decision_function(wider), atol=1e-6)
+
+
+@pytest.mark.parametrize("head", [GroupWeighted(), ERM(), SUBG(), JTT(upweight=2.0), GroupDRO()], ids=str)
+@pytest.mark.parametrize("films", [np.zeros(1000), TRAIN.y], ids=["one film", "a film of each class"])
+def test_a_penalty_that_no_fold_can_choose_is_the_default(tmp_path, head, films):
+    model = RobustClassifier(LEACE(), head, random_state=0)
+    model.fit(TRAIN.Z, TRAIN.y, concept=TRAIN.concept, clusters=films)
+    assert model.head_.weight_decay == head.weight_decay
+    assert model.selection_.table == ()
+    assert model.notes_[-1].startswith("The rows lie in too few clusters to hold some out, so no penalty")
+    model.save(tmp_path / "model.safetensors")
+    assert load(tmp_path / "model.safetensors").notes_ == model.notes_
+    model.fit(TRAIN.Z, TRAIN.y, concept=TRAIN.concept, clusters=np.arange(1000) // 10)  # control
+    assert len(model.selection_.table) > 1
+    assert not model.notes_

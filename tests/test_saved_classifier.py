@@ -3,6 +3,7 @@
 import json
 import warnings
 from datetime import date
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import safetensors.numpy
 
 from tests.optional import pandas as pd
 from unspur import JSE, LEACE, SAL, GroupDRO, RobustClassifier, load
-from unspur.exceptions import ArtifactError
+from unspur.exceptions import ArtifactError, LabelError
 from unspur.removers import load as load_removal
 
 D = 4
@@ -41,7 +42,7 @@ def written(path, arrays, metadata):
     [(JSE(cv=2), None), (JSE(cv=2, metric=1.0), None), (SAL(), GroupDRO())],
     ids=["JSE", "scores", "SAL"],
 )
-@pytest.mark.parametrize("classes", [[0, 1], ["land", "water"], [False, True], [date(2020, 1, 1), date(2021, 1, 1)]])
+@pytest.mark.parametrize("classes", [[0, 1], ["land", "water"], [False, True]])
 def test_what_was_saved_predicts_the_same(remover, head, classes, tmp_path):
     y = np.array(classes)[Y]
     model = RobustClassifier(remover, head, random_state=0).fit(Z, y, concept=CONCEPT)
@@ -55,6 +56,28 @@ def test_what_was_saved_predicts_the_same(remover, head, classes, tmp_path):
     np.testing.assert_array_equal(load_removal(tmp_path / "m.safetensors").transform(Z), model.transform(Z))
     again.save(tmp_path / "again.safetensors")
     np.testing.assert_array_equal(load(tmp_path / "again.safetensors").coef_, model.coef_)
+
+
+@pytest.mark.parametrize("classes", [[1, 2.5], [0, 1.0], [0, True], [False, 1.5]])
+def test_numbers_of_several_types_are_saved_as_numbers_of_one(classes, tmp_path):
+    y = np.array(classes, dtype=object)[Y]
+    model = RobustClassifier(LEACE(balance="group"), random_state=0).fit(Z, y, concept=CONCEPT)
+    model.save(tmp_path / "m.safetensors")
+    again = load(tmp_path / "m.safetensors")
+    assert again.classes_.dtype == model.classes_.dtype
+    assert again.predict(Z).tolist() == model.predict(Z).tolist()
+    assert model.score(Z, y) == again.score(Z, y) > 0.5
+    assert list(map(type, model.remover_.classes_)) == list(map(type, again.remover_.classes_))
+    assert model.classes_.tolist() == classes
+
+
+@pytest.mark.parametrize("classes", [[date(2020, 1, 1), date(2021, 1, 1)], [Decimal("1.5"), Decimal(2)]])
+@pytest.mark.parametrize("estimator", [RobustClassifier(), GroupDRO()])
+def test_classes_that_a_file_would_turn_into_text_are_refused(estimator, classes):
+    y = np.array(classes, dtype=object)[Y]
+    with pytest.raises(LabelError, match=rf"y holds values of type {type(classes[0]).__name__}.*Pass text"):
+        estimator.fit(Z, y, concept=CONCEPT)
+    assert estimator.fit(Z, y.astype(str), concept=CONCEPT).classes_.tolist() == [str(value) for value in classes]
 
 
 def test_names_of_features_are_kept(tmp_path):

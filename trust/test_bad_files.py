@@ -54,10 +54,12 @@ LINES = {
     "pairs of sentences (JSON lines)": {"datasets:pairs": 200},
     "tables and lists that name images": {
         "datasets:own": 90,
+        "datasets:packed": 60,
         "datasets:published": 70,
         "datasets:birds": 60,
         "datasets:faces": 60,
     },
+    "data sets with pictures in them (Parquet, Arrow)": {"datasets:stored": 90, "datasets:arrow": 90},
     "notes, locks, addresses, completion": {
         "notes:download": 60,
         "notes:progress": 60,

@@ -16,6 +16,7 @@ import pytest
 from trust.simulating import DESIGNS, Fit, at_most, percent, total
 from unspur import JSE
 from unspur.exceptions import ClusterWarning, GroupSizeError, NothingRemovedWarning, TaskLostWarning
+from unspur.metrics import leakage
 
 PART = "clusters"
 NUMBERS = (20, 100, 300)
@@ -24,6 +25,8 @@ LABELS = {"labels of the cluster": True, "labels vary in a cluster": False}
 #: What is in the rows: the task alone, or one direction that is as good for either label.
 NULLS = {"concept absent": 0.0, "equal difficulty": 0.5}
 DECAY = {"weight_decay": 0.1}
+#: Patients and pictures of each, at least and at most.
+PATIENTS = {"100 patients of 10 rows": (100, 10, 10), "30 patients of 5 to 40 rows": (30, 5, 40)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,3 +180,62 @@ def test_a_concept_is_found_at_least_half_as_often_as_in_as_many_independent_row
     rates = {name: 100 * count / sets for name, count in found.items()}
     line.figure = f"found {rates['clusters']:.0f} %, in {rows} independent rows {rates['independent']:.0f} %"
     assert found["clusters"] >= 0.5 * found["independent"] - (0 if effort.full else 2)
+
+
+def numbers(patients, seed, *, d, shift=0.0, constant=True):
+    """Rows that are nearly alike for one patient, a number of the patient (or nearly so), and the patient."""
+    number, least, most = PATIENTS[patients]
+    rng = np.random.default_rng([seed, number, d])
+    patient = np.repeat(np.arange(number), rng.integers(least, most + 1, size=number))
+    Z = rng.normal(size=(number, d))[patient] + 0.3 * rng.normal(size=(len(patient), d))
+    age = rng.normal(size=number)[patient]
+    if not constant:
+        age = np.sqrt(0.7) * age + np.sqrt(0.3) * rng.normal(size=len(patient))
+    Z[:, 0] += shift * age
+    return Z, age, patient
+
+
+@pytest.mark.parametrize("patients", PATIENTS)
+def test_a_number_of_the_cluster_that_is_in_no_feature_is_not_found(patients, tally, effort):
+    """The control takes rows for independent: a patient is then recognised by the other rows."""
+    sets = effort.times(10, 400)
+    line, control = (
+        tally(f"R² of a number that is in no feature, {patients}"),
+        tally(f"control: R² of a number that is in no feature, {patients}, taken for independent"),
+    )
+    cells = []
+    for d in (3, 10, 100):
+        for constant in (True, False):
+            wrong = 0
+            for seed in range(sets):
+                Z, age, patient = numbers(patients, seed, d=d, constant=constant)
+                found = leakage(Z, age, concept_type="continuous", clusters=patient, random_state=seed)
+                wrong += found.p <= 0.05
+                if d == 100 and constant and seed < sets // 4:
+                    control.trial(leakage(Z, age, concept_type="continuous", random_state=seed).p <= 0.05)
+            cells.append({"columns": d, "constant": constant, "sets": sets, "wrong": wrong})
+    tried, wrong = total(cells, "sets"), total(cells, "wrong")
+    line.trials(tried, tried - wrong)
+    line.data = {"settings": cells}
+    line.figure = f"p ≤ 0.05 in {percent(wrong, tried)}"
+    control.figure = f"p ≤ 0.05 in {percent(control.survived, control.tried)}"
+    assert all(at_most(one["wrong"], one["sets"]) for one in cells), cells
+    assert control.survived >= 0.9 * control.tried
+
+
+@pytest.mark.parametrize("patients", PATIENTS)
+def test_a_number_is_found_as_often_as_in_one_row_of_each_cluster(patients, tally, effort):
+    sets, line = effort.times(10, 200), tally(f"power, R² of a number, {patients}")
+    found = {"clusters": 0, "one row of each": 0}
+    for seed in range(sets):
+        Z, age, patient = numbers(patients, seed, d=3, shift={100: 0.5, 30: 1.0}[PATIENTS[patients][0]])
+        first = np.unique(patient, return_index=True)[1]
+        found["clusters"] += leakage(Z, age, concept_type="continuous", clusters=patient, random_state=seed).p <= 0.05
+        found["one row of each"] += (
+            leakage(Z[first], age[first], concept_type="continuous", random_state=seed).p <= 0.05
+        )
+    line.trials(sets, found["clusters"])
+    line.data = {"sets": sets, **found}
+    rates = {name: 100 * count / sets for name, count in found.items()}
+    line.figure = f"found {rates['clusters']:.0f} %, in one row of each {rates['one row of each']:.0f} %"
+    assert found["clusters"] >= 0.5 * found["one row of each"] - (0 if effort.full else 2)

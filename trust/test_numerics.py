@@ -49,6 +49,7 @@ HEADS = {
     "GroupDRO": lambda: heads.GroupDRO(random_state=0),
     "JTT": lambda: heads.JTT(random_state=0),
     "DFR": lambda: heads.DFR(random_state=0),
+    "AFR": lambda: heads.AFR(random_state=0),
 }
 #: Rounding errors, in those of the rows, that a product of a row with the factors of a map may add up.
 ROUNDINGS = 100.0

@@ -7,6 +7,8 @@ from unspur._names import HEADS, REMOVERS
 from unspur._version import __version__
 
 if TYPE_CHECKING:
+    from unspur.auditing import Audit, AuditedColumn, audit
+    from unspur.heads import AFR as AFR
     from unspur.heads import DFR as DFR
     from unspur.heads import ERM as ERM
     from unspur.heads import JTT as JTT
@@ -29,10 +31,13 @@ __all__ = [  # noqa: PLE0604 — the registry has strings
     *HEADS,
     "SGD",
     "AffineMap",
+    "Audit",
+    "AuditedColumn",
     "PaperVariant",
     "RobustClassifier",
     "Subspace",
     "__version__",
+    "audit",
     "load",
     "open_rows",
     "surgery",
@@ -44,6 +49,7 @@ _HOMES = {
     "heads": tuple(HEADS),
     "removers": tuple(REMOVERS),
     "robust": ("RobustClassifier", "load"),
+    "auditing": ("Audit", "AuditedColumn", "audit"),
     "options": ("SGD", "PaperVariant"),
     "rows": ("open_rows",),
     "subspace": ("AffineMap", "Subspace"),

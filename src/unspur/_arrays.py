@@ -23,6 +23,8 @@ from unspur.exceptions import InputError
 MIN_MATVEC_SIZE = 2**17
 #: ... as long as there are few of them.
 MAX_MATVECS = 6
+#: Sums by code of at least so many lines into at most so many columns are one product with a one-hot matrix.
+MIN_ONE_HOT_LINES, MAX_ONE_HOT_WIDTH = 4, 8
 #: Rows of a tensor whose products are summed in their own dtype; sums of chunks are added in that of the result.
 CHUNK_ROWS = 2048
 #: What DLPack calls memory of a CUDA device.
@@ -112,14 +114,14 @@ def place(host: Array, x: Array) -> Array:
     """A NumPy array on the device of `x`, in its own dtype."""
     if isinstance(x, np.ndarray):
         return host
-    return namespace(x).asarray(_plain(host), device=x.device)
+    return _sent(host, x)
 
 
 def like(host: Array, x: Array) -> Array:
     """A NumPy array on the device and in the dtype of `x`; copied only if necessary."""
     if isinstance(x, np.ndarray):
         return host.astype(x.dtype, copy=False)
-    return namespace(x).asarray(_plain(host), dtype=x.dtype, device=x.device)
+    return _sent(host, x).to(x.dtype)
 
 
 def to_python(value: Any) -> Any:
@@ -127,9 +129,21 @@ def to_python(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _plain(host: Array) -> Array:
-    """An array that torch takes without a warning: contiguous and writeable."""
-    return host if host.flags.c_contiguous and host.flags.writeable else host.copy(order="C")
+def is_missing(value: Any) -> bool:
+    """Whether a value is None, NaN, NaT, or says of itself that it is missing."""
+    if value is None:
+        return True
+    try:
+        return bool(value != value)
+    except (TypeError, ValueError):  # pandas.NA compares to neither true nor false
+        return True
+
+
+def _sent(host: Array, x: Array) -> Array:
+    """A NumPy array on the device of a tensor, without waiting for what the device is doing."""
+    # Torch warns of arrays that cannot be written.
+    plain = host if host.flags.c_contiguous and host.flags.writeable else host.copy(order="C")
+    return namespace(x).from_numpy(plain).to(x.device, non_blocking=True)
 
 
 def cast(x: Array, kind: np.dtype[Any] | type) -> Array:
@@ -187,6 +201,13 @@ def lines(x: Array, which: Array) -> Array:
     return namespace(x).stack([x[int(i)] for i in which])
 
 
+def columns_at(table: FloatArray, codes: Array, x: Array) -> Array:
+    """Columns of a small table on the host by code, shape (k, m), on the device and in the dtype of `x`."""
+    if isinstance(x, np.ndarray):
+        return table.astype(x.dtype, copy=False).take(codes, axis=1)
+    return like(table, x)[:, codes]
+
+
 def one_of_each(x: Array, column: Array) -> Array:
     """Entry ``x[i, column[i]]`` of every row, shape (m,)."""
     if isinstance(x, np.ndarray):
@@ -200,10 +221,14 @@ def one_hot(codes: Array, width: int, x: Array) -> Array:
 
 
 def sum_by(codes: Array, values: Array, width: int) -> Array:
-    """Sums by code of each line of `values` (k, m), in float64: shape (k, width)."""
-    if isinstance(values, np.ndarray):
+    """Sums by code of each line of `values` (k, m), in float64: shape (k, width); one code may stand for all."""
+    if isinstance(values, np.ndarray) and len(codes) == 1:
+        sums = np.zeros((len(values), width))
+        sums[:, codes[0]] = values.sum(axis=1)
+        return sums
+    if isinstance(values, np.ndarray) and (width > MAX_ONE_HOT_WIDTH or len(values) < MIN_ONE_HOT_LINES):
         return np.stack([np.bincount(codes, weights=line, minlength=width) for line in values])
-    # Not bincount, which waits for the device to say how long its result is and adds in no fixed order.
+    # For tensors never bincount, which waits for the device to say how long its result is and adds in no fixed order.
     return values @ one_hot(codes, width, values)
 
 

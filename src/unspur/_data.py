@@ -73,6 +73,9 @@ class LabelledData:
     clusters_are_duplicates : whether the clusters are duplicate rows found here, rather than given by the user.
     suffix : end of the user's argument names, "_val" for a validation set.
     weight_unit : what a weight of one was when it was passed.
+    inferred : probabilities (n, m) of the m classes of `concept`, used where it is not known; None if not inferred.
+    expected_counts : expected number of rows in each group, shape (n_classes, n_concepts), if the weights give groups
+        equal totals already (`with_inferred_groups`); else None.
     removal : map that is applied before a last layer and folded into its weights, or None.
     stacked_sets : the data sets that were stacked (`stacked`), each on its own backend; X is then that of the first.
     """
@@ -85,6 +88,8 @@ class LabelledData:
     clusters_are_duplicates: bool = False
     suffix: str = ""
     weight_unit: float = 1.0
+    inferred: FloatArray | None = None
+    expected_counts: FloatArray | None = None
     removal: AffineMap | None = None
     stacked_sets: tuple[LabelledData, ...] = ()
     _geometries: dict[bool, Geometry] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -117,8 +122,8 @@ class LabelledData:
 
     @property
     def live(self) -> BoolArray:
-        """Whether a row counts for anything, shape (n,): it has weight, and one of its concepts is known."""
-        known = np.zeros(len(self), dtype=bool) if self.concepts else np.ones(len(self), dtype=bool)
+        """Whether a row counts for anything, shape (n,): it has weight, and a concept of it is known or inferred."""
+        known = np.full(len(self), not self.concepts or self.inferred is not None)
         for label in self.concepts:
             known |= label.present
         return np.asarray((self.weight > 0) & known)
@@ -161,6 +166,8 @@ class LabelledData:
     def group_name(self, number: int) -> str:
         """Name of a group: its classes."""
         main, concept = divmod(number, self.n_classes_per_label[1])
+        if not self.concepts:
+            return str(self.main.classes[main])
         classes = self.concept.classes[concept]
         return ", ".join(map(str, (self.main.classes[main], *(classes if len(self.concepts) > 1 else (classes,)))))
 
@@ -173,6 +180,7 @@ class LabelledData:
             concepts=tuple(label.select(rows) for label in self.concepts),
             weight=self.weight[rows],
             clusters=None if self.clusters is None else self.clusters[rows],
+            inferred=None if self.inferred is None else self.inferred[rows],
         )
 
     def with_known_concept(self) -> Self:
@@ -180,11 +188,14 @@ class LabelledData:
         return self if self.concept_known.all() else self.select(self.concept_known)
 
     def arguments(self, suffix: str = "", *, clusters: bool = True) -> dict[str, Any]:
-        """Keyword arguments of `fit`, weights and clusters included; `suffix` is "_val" for held-out rows."""
+        """Keyword arguments of `fit`, weights and given clusters included; `suffix` is "_val" for held-out rows.
+
+        Clusters of duplicate rows are left out: a fit finds them itself.
+        """
         given = {"X": self.X, "y": self.y, "concept": {label.name: label for label in self.concepts}}
         if not np.all(self.weight == 1.0):
             given["sample_weight"] = self.weight
-        if clusters and self.clusters is not None:
+        if clusters and self.clusters is not None and not self.clusters_are_duplicates:
             given["clusters"] = self.clusters
         return {f"{name}{suffix}": value for name, value in given.items()}
 
@@ -203,10 +214,20 @@ class LabelledData:
     def weighting(self, *, balanced: bool) -> Weighting:
         """Row weights that sum to one; `balanced` gives every non-empty group the same total."""
         totals = self.group_weights
-        if not balanced:
+        if not balanced or self.expected_counts is not None:
             return Weighting(np.full(len(totals), 1.0 / totals.sum()))
         present = totals > 0
         return Weighting(np.where(present, 1.0, 0.0) / (present.sum() * np.where(present, totals, 1.0)))
+
+    def row_weights(self, *, balanced: bool) -> FloatArray:
+        """The weight of each row under `weighting`, shape (n,)."""
+        return np.asarray(self._group_weight * self.weighting(balanced=balanced).factor[self._group_code])
+
+    def weights_by_group(self) -> FloatArray:
+        """Weights of the rows of each group, shape (G, n): each line sums to one, or is zero for an empty group."""
+        totals = self.group_weights
+        weight = self._group_weight / np.where(totals > 0, totals, 1.0)[self._group_code]
+        return np.where(self._group_code == np.arange(self.n_groups)[:, None], weight, 0.0)
 
     def geometry(self, source: RowSource, *, balanced: bool) -> Geometry:
         """Mean and principal axes of the weighted rows; computed once for fits of all penalties."""
@@ -231,8 +252,7 @@ class LabelledData:
         wide = backend_of(self.X) in ("memory", "torch") and len(self) <= self.X.shape[1]
         if balanced in self._geometries or not wide:
             return np.diag(self.geometry(self.source(), balanced=balanced).second)
-        X = np.asarray(on_numpy(self.X), dtype=np.float64)
-        weight = self._group_weight * self.weighting(balanced=balanced).factor[self._group_code]
+        X, weight = np.asarray(on_numpy(self.X), dtype=np.float64), self.row_weights(balanced=balanced)
         return np.asarray(weight @ (X - weight @ X) ** 2)
 
     def source(self) -> RowSource:
@@ -253,6 +273,7 @@ class LabelledData:
 
         Rows of a negative fold do not count. `balanced` gives every non-empty group the same total.
         """
+        balanced = balanced and self.expected_counts is None
         shape, cell = (n_folds + 1, self.n_groups), self._fold_cell(fold, n_folds)
         totals = np.bincount(cell, weights=self._group_weight, minlength=math.prod(shape)).reshape(shape)[:-1]
         weightings = []
@@ -303,10 +324,35 @@ class LabelledData:
 
     def without_concept(self) -> Self:
         """The same rows in one group for each class of the main label."""
-        rows = replace(self, concepts=(), stacked_sets=tuple(one.without_concept() for one in self.stacked_sets))
+        stacked_sets = tuple(one.without_concept() for one in self.stacked_sets)
+        rows = replace(self, concepts=(), inferred=None, stacked_sets=stacked_sets)
         if False in self._geometries:
             rows._geometries[False] = self._geometries[False]
         return rows
+
+    def with_inferred_groups(self) -> Self:
+        """The same rows, with weights under which all groups, known and inferred, have the same total.
+
+        ::
+
+            ω_i = weight_i Σ_s P(s | x_i, y_i) / N(y_i, s),      N(y, s) = Σ_i weight_i P(s | x_i, y_i)  over rows of y
+
+        P is 0 or 1 where the concept is known. The loss of a last layer does not depend on the concept, so this is its
+        expected mean over groups. The result has a group for each class of the main label.
+        """
+        if self.inferred is None:
+            return self
+        known = self.concept_known[:, None]
+        probability = np.where(known, np.eye(self.inferred.shape[1])[self.concept.codes], self.inferred)
+        totals, counts = np.zeros(self.n_classes_per_label), np.zeros(self.n_classes_per_label)
+        np.add.at(totals, self.main.codes, self.weight[:, None] * probability)
+        np.add.at(counts, self.main.codes, (self.weight > 0)[:, None] * probability)
+        share = np.divide(1.0, totals, out=np.zeros_like(totals), where=totals > 0)
+        weight = self.weight * np.sum(probability * share[self.main.codes], axis=1)
+        ends = np.cumsum([len(one) for one in self.stacked_sets])[:-1]
+        parts = zip(self.stacked_sets, np.split(weight, ends), strict=True) if self.stacked_sets else ()
+        rows = replace(self.without_concept(), weight=weight, expected_counts=counts)
+        return replace(rows, stacked_sets=tuple(one.without_concept().reweighted(own) for one, own in parts))
 
     def fold_subset(self, rows: BoolArray) -> Self:
         """Like `with_weight_on`, with the geometry, and so the penalty units, of all rows.
@@ -327,12 +373,17 @@ class LabelledData:
         clusters = None
         if self.clusters is not None or other.clusters is not None:
             clusters = np.concatenate(_codes_for_both(self, other))
+        inferred = None
+        if self.inferred is not None:
+            nothing = np.zeros((len(other), self.inferred.shape[1]))
+            inferred = np.concatenate([self.inferred, nothing if other.inferred is None else other.inferred])
         return replace(
             self,
             y=both(self.main, other.main),
             concepts=tuple(both(*pair) for pair in zip(self.concepts, other.concepts, strict=True)),
             weight=np.concatenate([self.weight, other.weight]),
             clusters=clusters,
+            inferred=inferred,
             stacked_sets=(self, other),
         )
 
@@ -341,7 +392,8 @@ class LabelledData:
         data = replace(self, y=y or self.y, concepts=self.concepts if concept is None else (concept,))
         data = data.reweighted(np.where(data.concept.present, data.weight, 0.0))
         if not data.weight.any():
-            raise LabelError(f"No row has both a concept{self.suffix} and a positive weight.")
+            which = "None of the validation rows" if self.suffix else "No row"
+            raise LabelError(f"{which} has both a {data.concept.name} and a positive weight.")
         return data
 
     def held_out_mask(self, share: float, rng: np.random.Generator) -> BoolArray:
@@ -430,11 +482,12 @@ def decode_fit_arguments(
     like: LabelledData | None = None,
     needs_y: bool = True,
     needs_concept: bool = True,
+    check_finite: bool = True,
 ) -> LabelledData:
     """Check and decode the arguments of `fit`; a validation set is read `like` the training rows.
 
     Rows stay on their backend; labels and weights are copied to the host once. A concept that is not needed is ignored,
-    except in a validation set.
+    except in a validation set. Without `check_finite`, rows are not visited.
     """
     suffix = "" if like is None else "_val"
     main_name, y = main_column(y, "y" if like is None or like.y is None else like.y.name)
@@ -460,7 +513,8 @@ def decode_fit_arguments(
     unit = float(weight.max()) if like is None else like.weight_unit
     weight = weight / unit
     cluster = None if clusters is None else cluster_codes(clusters, f"clusters{suffix}", n_rows)
-    require_finite(estimator, X, "X" if like is None else "X of the validation rows")
+    if check_finite:
+        require_finite(estimator, X, "X" if like is None else "X of the validation rows")
     return LabelledData(X, main, concepts, weight, cluster, suffix=suffix, weight_unit=unit)
 
 
@@ -527,12 +581,13 @@ def decode_rows(
     missing: Any = None,
     like: LabelledData | None = None,
     least: int = 2,
+    needs_concept: bool = True,
 ) -> LabelledData:
     """Decode rows in memory: a tuple (X, y, concept) or (X, y, concept, clusters), or `LabelledData`.
 
     `names` are those of the main label and of the concept. Several concepts bring their names in a mapping or a
     DataFrame; columns of an array need a list of names. `like` has the classes to expect; without it, each label must
-    have at least `least` classes.
+    have at least `least` classes. The concept may be None unless `needs_concept`.
     """
     if isinstance(rows, LabelledData):
         X, y, clusters = rows.X, rows.y, rows.clusters
@@ -542,7 +597,8 @@ def decode_rows(
             kind = f"a {type(rows).__name__}" + (f" of {len(rows)}" if isinstance(rows, tuple | list) else "")
             raise InputError(f"The {what} rows are three things, (X, y, concept); got {kind}.")
         X, y, concept, clusters = (*rows, None)[:4]
-        main, columns = names[0], named_concepts(concept, names[1])
+        unlabelled = concept is None and not needs_concept
+        main, columns = names[0], {} if unlabelled else named_concepts(concept, names[1])
     X = as_matrix(X, what)
     if like is not None and set(columns) != set(like.concept_names):
         raise InputError(

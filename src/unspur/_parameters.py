@@ -6,6 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import date
 from numbers import Integral, Real
 from typing import Any, TypeVar, cast
 
@@ -21,7 +22,8 @@ from unspur.solvers.sgd import SGDSettings
 F = TypeVar("F", bound=Callable[..., Any])
 
 BALANCE: list[Any] = [StrOptions({"none", "concept", "main", "group"})]
-MISSING: list[Any] = [None, str, Real, Options(bool, {True, False})]
+MISSING: list[Any] = [None, str, Real, Options(bool, {True, False}), date, np.datetime64]
+STRENGTH: list[Any] = [Interval(Real, 0, 1, closed="both")]
 OPTIONAL_COUNT: list[Any] = [None, Interval(Integral, 0, None, closed="left")]
 
 #: Constraints of methods that test directions on held-out rows.
@@ -33,6 +35,7 @@ TEST_CONSTRAINTS: dict[str, list[Any]] = {
     "cv": ["cv_object", HasMethods("split"), Interval(Real, 0, 1, closed="neither")],
     "smallest_group": [Interval(Integral, 2, None, closed="left")],
     "missing_concept": MISSING,
+    "strength": STRENGTH,
     "tol": [Interval(Real, 0, None, closed="neither")],
     "max_iter": [Interval(Integral, 1, None, closed="left")],
     "random_state": ["random_state"],

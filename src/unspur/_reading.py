@@ -8,12 +8,14 @@ or runs what it finds.
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import math
 import os
 import re
 import stat
 import tokenize
+import zlib
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,6 +27,7 @@ from typing import IO, Any, TextIO
 
 import numpy as np
 
+from unspur._text import brief as brief  # noqa: PLC0414 — for others
 from unspur._typing import Array, FloatArray
 from unspur.exceptions import InputError
 
@@ -36,10 +39,12 @@ MAX_JSON_VALUES, MAX_JSON_DEPTH = 500_000, 50
 MAX_NPY_HEADER_BYTES = 4_000
 #: Axes of an array; NumPy has no more.
 MAX_AXES = 64
-#: Characters that a message quotes from another library or from a file.
-MAX_QUOTED_CHARACTERS = 200
 #: How names of Parquet files end.
 PARQUET = (".parquet", ".pq")
+#: How names of tables of text end. Those in .gz are unpacked while they are read.
+TEXT_TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+#: Most bytes that a packed table may unpack to: so many, or so many times its size. Tables shrink to a tenth or so.
+MAX_UNPACKED_BYTES, MAX_UNPACKED_SHARE = 64 * 2**20, 100
 #: Columns that a message lists; more are counted.
 MAX_COLUMNS_LISTED = 20
 #: Characters of a name that a message shows.
@@ -52,12 +57,6 @@ MAX_NAMES_COMPARED = 10_000
 NUMBER, MAYBE_NUMBER, MAYBE_TEXT = (int, float), (int, float, type(None)), (str, type(None))
 #: What NumPy raises for a damaged header.
 _HEADER_ERRORS = (ValueError, TypeError, OverflowError, SyntaxError, RecursionError, MemoryError, tokenize.TokenError)
-
-
-def brief(what: object, most: int = MAX_QUOTED_CHARACTERS) -> str:
-    """A text on one line, shortened to `most` characters."""
-    text = " ".join(str(what).split()).rstrip(".")
-    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def require_regular(path: str | PathLike[str]) -> int:
@@ -212,9 +211,16 @@ def nearest(name: str, names: Collection[str]) -> str:
     """The question " Did you mean …?" if a similar name exists, else ""."""
     if len(names) > MAX_NAMES_COMPARED:
         return ""
-    by_small = {known.lower(): known for known in names if len(known) <= MAX_NAME_CHARACTERS}
-    near = get_close_matches(name.lower(), by_small, n=1, cutoff=0.7)
+    by_small = {known.strip().lower(): known for known in names if len(known) <= MAX_NAME_CHARACTERS}
+    near = get_close_matches(name.strip().lower(), by_small, n=1, cutoff=0.7)
     return f" Did you mean {by_small[near[0]]!r}?" if near else ""
+
+
+def suffix_of(path: str | PathLike[str]) -> str:
+    """How the name of a file ends, in lower case, such as ".npy" or ".csv.gz"."""
+    *_, before, last = ("", "", *Path(path).suffixes)
+    both = f"{before}{last}".lower()
+    return both if both in TEXT_TABLES else last.lower()
 
 
 def header_line(file: TextIO) -> str:
@@ -233,9 +239,10 @@ def separator(header: str) -> str:
     return next((mark for mark in ",;\t" if mark in bare), ",")
 
 
+GZIP = b"\x1f\x8b"
 #: First bytes of files that are no text, and what to do with them.
 _NO_TEXT = {
-    b"\x1f\x8b": "is compressed (gzip). Unpack it first.",
+    GZIP: "is compressed (gzip). Let its name end in .gz.",
     b"\x28\xb5\x2f\xfd": "is compressed (zstd). Unpack it first.",
     b"PK\x03\x04": "is a zip archive, or a spreadsheet. Unpack it, or save it as CSV.",
     b"PAR1": "is a Parquet file. Let its name end in .parquet.",
@@ -244,21 +251,42 @@ _NO_TEXT = {
 
 @contextmanager
 def csv_lines(path: Path) -> Iterator[Iterator[list[str]]]:
-    """The lines of a CSV file as lists of fields, header first; InputError if it is damaged."""
+    """The lines of one of `TEXT_TABLES` as lists of fields, header first; InputError if it is damaged."""
+    kind = suffix_of(path)
+    packed = kind.endswith(".gz")
     with path.open("rb") as binary:
         first = binary.read(4)
     for signature, advice in _NO_TEXT.items():
-        if first.startswith(signature):
+        if first.startswith(signature) and not (packed and signature == GZIP):
             raise InputError(f"{path} is no CSV file: it {advice}")
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            mark = separator(header_line(file))
+        if packed:
+            _require_unpackable(path)
+        with (gzip.open if packed else open)(path, "rt", newline="", encoding="utf-8-sig") as file:
+            header = header_line(file)
             file.seek(0)
-            yield csv.reader(file, delimiter=mark)
+            yield csv.reader(file, delimiter="\t" if kind.startswith(".tsv") else separator(header))
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise InputError(f"{path} cannot be unpacked: {brief(error)}. Is it complete?") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 text (byte {error.start}). Save it as UTF-8.") from error
     except csv.Error as error:
         raise InputError(f"{path} cannot be read as CSV: {brief(error)}.") from error
+
+
+def _require_unpackable(path: Path) -> None:
+    """Raise InputError if a packed file is far larger than tables are: a few kilobytes may hold gigabytes of zeros."""
+    from unspur._resources import available_memory  # which imports SciPy, too slow for completion
+
+    free, most = available_memory(), max(MAX_UNPACKED_BYTES, MAX_UNPACKED_SHARE * require_regular(path))
+    most = most if free is None else min(most, free // 2)
+    with gzip.open(path) as file:
+        while file.read1(2**20):
+            if file.tell() > most:
+                raise InputError(
+                    f"{path} unpacks to more than {most:,} bytes, which no table of its size does, or which memory has "
+                    "no room for. If it is yours, unpack it first."
+                )
 
 
 def index_columns(schema: Any) -> set[str]:

@@ -7,6 +7,8 @@ import textwrap
 from unicodedata import combining, east_asian_width
 
 WIDTH = 80
+#: Characters that a message quotes from another library or from a file.
+MAX_QUOTED_CHARACTERS = 200
 #: What `str.splitlines` breaks lines at.
 _LINE_ENDS = re.compile(r"[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 
@@ -19,6 +21,12 @@ def columns(text: str) -> int:
 def one_line(text: str) -> str:
     r"""A text with line ends escaped as "\n", so that a name cannot break a table."""
     return _LINE_ENDS.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
+
+
+def brief(what: object, most: int = MAX_QUOTED_CHARACTERS) -> str:
+    """A text on one line, shortened to `most` characters."""
+    text = " ".join(str(what).split()).rstrip(".")
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def filled(text: str, indent: str = "", further: str | None = None) -> str:

@@ -14,8 +14,11 @@ from unspur._arrays import as_tensor, is_of, on_numpy
 from unspur._reading import brief
 from unspur._typing import Array, FloatArray
 from unspur.exceptions import InputError, NotFiniteError
-from unspur.rows import Columns, FileRows, backend_of, rows_of
+from unspur.rows import Columns, FileRows, RowSource, backend_of, rows_of
 from unspur.solvers.statistics import ColumnFaults
+
+#: Attribute of an estimator whose columns have names that are not text: scikit-learn's `feature_names_in_` are texts.
+OTHER_NAMES = "_column_names_in"
 
 
 def checked_z(estimator: BaseEstimator, X: Array, *, reset: bool) -> Array:
@@ -37,13 +40,29 @@ def checked_z(estimator: BaseEstimator, X: Array, *, reset: bool) -> Array:
 
 
 def in_numbers(estimator: BaseEstimator, X: Array, *, reset: bool, dtype: list[Any]) -> Array:
-    """Rows validated by scikit-learn; an error about text names the column."""
+    """Rows validated by scikit-learn; an error about text names the column.
+
+    scikit-learn compares names of columns that are text. Other names, such as the numbers of a DataFrame without names,
+    are compared here.
+    """
+    names = list(getattr(X, "columns", ()))
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(f"X has {names.count(twice)} columns called {twice!r}. Give each a name of its own.")
     try:
-        return validate_data(estimator, X, reset=reset, dtype=dtype, ensure_all_finite=False)
+        z = validate_data(estimator, X, reset=reset, dtype=dtype, ensure_all_finite=False)
     except ValueError as error:
         if found := _text_in(X):
             raise InputError(found) from error
         raise
+    if reset:
+        estimator.__dict__.pop(OTHER_NAMES, None)
+    if names and not isinstance(names[0], str):
+        if reset:
+            setattr(estimator, OTHER_NAMES, names)
+        elif hasattr(estimator, OTHER_NAMES):
+            require_same_columns({"the rows of the fit": estimator, "X": X})
+    return z
 
 
 def _text_in(X: Array) -> str:
@@ -109,7 +128,7 @@ def _checked_elsewhere(estimator: BaseEstimator, X: Array, *, reset: bool) -> Ar
 
 def column_names(rows: Any) -> list[Any] | None:
     """Names of the columns of a DataFrame, an Arrow table or rows in files, or those of a fit; else None."""
-    for attribute in ("feature_names_in_", "feature_names", "column_names", "columns"):
+    for attribute in ("feature_names_in_", OTHER_NAMES, "feature_names", "column_names", "columns"):
         if hasattr(rows, attribute):
             names = getattr(rows, attribute)
             return None if names is None else list(names)
@@ -133,11 +152,14 @@ def require_same_columns(given: Mapping[str, Any], advice: str = "Select the sam
 
 def require_finite(estimator: BaseEstimator, z: Array, name: str = "X") -> None:
     """Raise NotFiniteError with columns and counts unless all rows are finite."""
-    n = len(z)
-    if not n:  # a chunk of a Dask array may be empty
+    if not len(z):  # a chunk of a Dask array may be empty
         return
-    one = np.broadcast_to(np.ones(1), n)  # no label is looked at: one number stands for all
-    rows = rows_of(z, Columns(one[None], np.broadcast_to(np.zeros(1, np.intp), n), one, 0))
+    if backend_of(z) == "dask":
+        from unspur.rows.dask import per_chunk
+
+        if all(per_chunk(z, is_finite)):
+            return
+    rows = without_labels(z)
     if isinstance(rows, FileRows):
         rows.check()  # knows file and row group of a fault, and whether it has looked before
         return
@@ -146,6 +168,19 @@ def require_finite(estimator: BaseEstimator, z: Array, name: str = "X") -> None:
         names = getattr(estimator, "feature_names_in_", None)
         found = faults.describe(None if names is None else list(names))
         raise NotFiniteError(f"{name} must be finite; found {found}. Drop those rows or fill the values in.")
+
+
+def is_finite(z: Array) -> bool:
+    """Whether the sum of an array is finite; then all its values are, and else they may be."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(z.sum()))
+
+
+def without_labels(z: Array) -> RowSource:
+    """Rows for statistics that look at no label: one number stands for those of all rows."""
+    n, one = len(z), np.ones(1)
+    labels, cell = np.broadcast_to(one, n), np.broadcast_to(np.zeros(1, np.intp), n)
+    return rows_of(z, Columns(labels[None], cell, labels, 0))
 
 
 def checked_weights(given: Array | None, name: str, n: int, *, relative: bool = True) -> FloatArray:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from unspur._arrays import is_tensor
+from unspur._markup import MarkupTable
 from unspur._reading import NUMBER, require_kinds
 from unspur._text import filled, lines_of, padded
 from unspur._typing import Array, FloatArray, IntArray
@@ -17,7 +18,7 @@ from unspur.exceptions import InputError
 from unspur.labels import ClassLabel, joint_label
 from unspur.metrics import leakage
 from unspur.metrics.leakage import Leakage, NumericLeakage, extreme_values_note
-from unspur.metrics.probes import scale_notes
+from unspur.metrics.probes import MIN_DEVIATION_SHARE, scale_notes
 from unspur.subspace import AffineMap
 
 #: Numbers hashed at once, on the host and on a device, to bound temporary copies.
@@ -132,15 +133,53 @@ class Certificate:
         numbers = {name: (_numeric(pair[0]), _numeric(pair[1])) for name, pair in saved.get("numbers", {}).items()}
         return cls(**{**saved, "probe": probe, **tasks, "numbers": numbers, "notes": tuple(saved["notes"])})
 
-    def __str__(self) -> str:
+    @property
+    def _heading(self) -> str:
         taken = f"{self.removed} direction{'' if self.removed == 1 else 's'} removed"
-        head = f"{self.method}: {taken}, rank {self.rank} left, measured on {self.rows} rows"
-        lines = [filled(head, further="  ")]
-        pairs = dict(self.probe)
-        if self.task is not None:
-            pairs["task"] = self.task
-        if self.task_alone is not None:
-            pairs[TASK_ALONE] = self.task_alone
+        return f"{self.method}: {taken}, rank {self.rank} left, measured on {self.rows} rows"
+
+    @property
+    def _pairs(self) -> dict[str, tuple[Leakage, Leakage]]:
+        """All probes of classes: of the concepts, then of the task."""
+        tasks = {"task": self.task, TASK_ALONE: self.task_alone}
+        return {**self.probe, **{name: pair for name, pair in tasks.items() if pair is not None}}
+
+    @property
+    def _remarks(self) -> list[str]:
+        """What is left, and the notes."""
+        left = [f"covariance with {name} left: {100 * share:.1f} %" for name, share in self.covariance_left.items()]
+        distortion = f"distortion: {100 * self.distortion:.1f} % of the variance"
+        return [*left, distortion, *(f"note: {note}" for note in self.notes)]
+
+    def _markup(self) -> list[MarkupTable]:
+        """The tables of `__str__`, for notebooks and cards; the last one has the notes."""
+        probes = [
+            (
+                name,
+                *(f"{100 * value:.1f}" for value in (before.accuracy, after.accuracy, after.chance)),
+                f"{100 * after.low:.1f} – {100 * after.high:.1f}",
+                f"{after.p:.2g}",
+            )
+            for name, (before, after) in self._pairs.items()
+        ]
+        numbers = [
+            (name, f"{was.r2:.3f}", f"{now.r2:.3f}", "0", f"{now.low:.3f} – {now.high:.3f}", f"{now.p:.2g}")
+            for name, (was, now) in self.numbers.items()
+        ]
+        levels = [pair[1].level for pair in self._pairs.values()] + [pair[1].level for pair in self.numbers.values()]
+        head = ("label", "before", "after", "chance", f"after, {100 * max(levels, default=0.95):.3g} %", "p")
+        tables = [MarkupTable(f"{self._heading}; balanced accuracy of a linear probe, %", head, tuple(probes))]
+        if numbers:
+            shown = tables if probes else []
+            tables = [*shown, MarkupTable(f"{self._heading}; R² of a linear probe", head, tuple(numbers))]
+        return [*tables[:-1], replace(tables[-1], notes=tuple(self._remarks))]
+
+    def _repr_html_(self) -> str:
+        return "".join(table.html() for table in self._markup())
+
+    def __str__(self) -> str:
+        lines = [filled(self._heading, further="  ")]
+        pairs = self._pairs
         if pairs or not self.numbers:
             lines.append("balanced accuracy of a linear probe, %")
         if pairs:
@@ -161,11 +200,7 @@ class Certificate:
             bounds = f"{now.low:.3f} – {now.high:.3f}"
             lines.append(f"{padded(first, 30)}{was.r2:>8.3f}{now.r2:>8.3f}{0:>8}{bounds:>17}{now.p:>9.2g}")
             lines += [f"  {line}" for line in others]
-        for name, left in self.covariance_left.items():
-            lines.append(filled(f"covariance with {name} left: {100 * left:.1f} %", further="  "))
-        lines.append(f"distortion: {100 * self.distortion:.1f} % of the variance")
-        lines += [filled(f"note: {note}", further="  ") for note in self.notes]
-        return "\n".join(lines)
+        return "\n".join([*lines, *(filled(remark, further="  ") for remark in self._remarks)])
 
     __repr__ = __str__
 
@@ -182,17 +217,20 @@ def certify(
     random_state: Any,
     clusters: IntArray | None = None,
     main: str = "y",
+    dates: frozenset[str] = frozenset(),
 ) -> Certificate:
     """Measure a removal on rows `z` (n, d); `concepts` are class labels and `numbers` their columns (k, n) by name.
 
     A name without class labels is a numeric concept. `clusters` (n,) are of rows that are not independent, and `main`
-    is the name of the task.
+    is the name of the task. `dates` are the names of numbers that are dates.
     """
     scales = scale_notes(z)
     z = np.asarray(z, dtype=np.float64)  # measures the map, not its rounding in float32
     if np.all(z == z[0]):
         raise InputError("All rows are the same: nothing can be measured on them. Pass rows that differ.")
     clean = removal(z)
+    if np.all(clean.std(axis=0) <= MIN_DEVIATION_SHARE[8] * z.std(axis=0)):
+        clean[:] = clean.mean(axis=0)  # nothing is left but rounding errors, which probes would scale up
 
     def before_and_after(name: str, labels: ClassLabel, weight: FloatArray | None = None) -> tuple[Leakage, Leakage]:
         named = replace(labels, name=name)
@@ -204,7 +242,8 @@ def certify(
 
     def of_number(values: FloatArray) -> tuple[NumericLeakage, NumericLeakage]:
         before, after = (
-            leakage(rows, values, concept_type="continuous", random_state=random_state) for rows in (z, clean)
+            leakage(rows, values, concept_type="continuous", random_state=random_state, clusters=clusters)
+            for rows in (z, clean)
         )
         return replace(before, notes=()), replace(after, notes=())
 
@@ -234,7 +273,7 @@ def certify(
             with _error_as_note(name, all_notes):
                 measured[name] = of_number(columns[0])
     for name, (was, _) in measured.items():
-        if outside := extreme_values_note(numbers[name][0], name):
+        if outside := extreme_values_note(numbers[name][0], name, dates=name in dates):
             all_notes.append(f"of the rows measured: {outside}")
         if was.low <= 0:
             all_notes.append(
@@ -245,10 +284,9 @@ def certify(
     if y is not None:
         with _error_as_note("task", all_notes):
             task = before_and_after(main, y)
-    if measured and clusters is not None:
-        all_notes.append(f"{', '.join(measured)}: intervals of R² ignore clusters and are too narrow")
     all_notes += _task_removed_notes(task, task_alone)
-    all_notes += _broken_assumptions(concepts, y, probe if removed else {}, task_alone)
+    erased = removed > 0 and removal.rank < len(removal.centre)  # not a part of it only
+    all_notes += _broken_assumptions(concepts, y, probe if erased else {}, task_alone)
     all_notes += [
         f"{name}: below chance after removal. {USED_ROWS_HINT}"
         for name, (_, after) in probe.items()
@@ -262,7 +300,11 @@ def certify(
         rows=len(z),
         removed=removed,
         rank=removal.rank,
-        covariance_left={name: _covariance_left(z, clean, columns) for name, columns in numbers.items()},
+        covariance_left={
+            name: _covariance_left(z, clean, columns)
+            for name, columns in numbers.items()
+            if name in concepts or np.ptp(columns) > 0
+        },
         probe=probe,
         task=task,
         distortion=float(np.sum(change**2, dtype=np.float64) / np.sum(centred**2, dtype=np.float64)),
@@ -316,7 +358,7 @@ def _broken_assumptions(
 ) -> list[str]:
     """Notes if the measurements contradict that concept and task are different labels in different directions.
 
-    `probe` is empty if nothing was removed.
+    `probe` is empty if nothing was removed, or a part only.
     """
     notes = []
     for name, labels in concepts.items():
@@ -372,6 +414,7 @@ def _independence_weights(label: ClassLabel, y: ClassLabel) -> FloatArray | None
 
 def _covariance_left(before: Array, after: Array, columns: FloatArray) -> float:
     """Share of the covariance with some columns (k, n) that is left."""
+    columns = columns / (np.abs(columns).max(initial=0.0) or 1.0)  # squares neither overflow nor vanish
     centred = columns - columns.mean(axis=1, keepdims=True)
     length = np.linalg.norm(centred @ before)
     return float(np.linalg.norm(centred @ after) / length) if length > 0 else 0.0

@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
-from unspur._arrays import on_numpy
+from unspur._arrays import is_missing, on_numpy
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError
-from unspur.labels import is_missing
 
 #: Different values that make a column continuous: half the number of different rows, within these bounds.
 CONTINUOUS_VALUES = (10, 100)
@@ -30,7 +30,11 @@ def cluster_labels(values: Any, name: str, n_rows: int) -> Array:
 
 
 def cluster_codes(values: Any, name: str, n_rows: int) -> IntArray:
-    """Code 0, 1, … of the cluster of each row, shape (n,), from labels of any hashable kind."""
+    """Code 0, 1, … of the cluster of each row, shape (n,), from labels of any hashable kind.
+
+    Codes are in the order of the labels, whatever the type of the array, so that folds do not depend on the kind of
+    file that the labels come from. Labels that have no order are coded as they appear.
+    """
     array = cluster_labels(values, name, n_rows)
     if array.dtype.kind == "O":
         return _codes_of_objects(array, name)
@@ -175,8 +179,11 @@ def clusters_in_two(code: IntArray, part: IntArray) -> IntArray:
 
 
 def shared_clusters(one: Any, other: Any) -> set[Any]:
-    """Labels that occur in both."""
-    return set(_one_per_row(one).tolist()) & set(_one_per_row(other).tolist())
+    """Labels that occur in both; dates are the same in any unit."""
+    first, second = _one_per_row(one), _one_per_row(other)
+    if first.dtype.kind == second.dtype.kind == "M":
+        return set(np.intersect1d(first, second))
+    return set(first.tolist()) & set(second.tolist())
 
 
 def copies(hashes: Array, labels: Iterable[Array] = ()) -> IntArray | None:
@@ -224,15 +231,16 @@ def _one_per_row(values: Any) -> Array:
 
 
 def _codes_of_objects(array: Array, name: str) -> IntArray:
-    known: dict[Any, int] = {}
     try:
-        codes = np.fromiter((known.setdefault(value, len(known)) for value in array), dtype=np.intp, count=len(array))
+        different = list(dict.fromkeys(array.tolist()))
     except TypeError as error:
         raise InputError(f"{name} must be labels that can be compared ({error}). Use numbers or texts.") from None
-    missing = sum(1 for value in array if is_missing(value))
-    if missing:
-        raise _missing(name, missing)
-    return codes
+    if any(map(is_missing, different)):
+        raise _missing(name, sum(map(is_missing, array)))
+    with suppress(TypeError):  # labels of several kinds have no order
+        different = sorted(different)
+    code = {label: k for k, label in enumerate(different)}
+    return np.fromiter((code[label] for label in array.tolist()), dtype=np.intp, count=len(array))
 
 
 def _missing(name: str, missing: int) -> InputError:

@@ -4,32 +4,31 @@ Combinations are evaluated on rows that neither their removal nor their head was
 the directions and penalties of all combinations were chosen as well, or each fold of the training rows in turn. Each is
 compared row by row with the combination that has the smallest loss there, and those not clearly worse are tied with it.
 Test rows are only used to report accuracies, not to choose.
-
-Often there are fewer rows than features. Heads then act only in the span of the training rows. They are fitted in
-coordinates of that span, which does not change them (`RowSpan`).
 """
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 from scipy.stats import t as student
-from sklearn.base import clone
 
 from unspur import JSE, removers
 from unspur._data import LabelledData, decode_rows, require_same_features
+from unspur._registry import REMOVER_POINTS, Registry
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.certificate import row_hashes
 from unspur.clusters import has_continuous_columns
-from unspur.exceptions import InputError, UnspurError
+from unspur.exceptions import GroupSizeError, InputError, UnspurError
 from unspur.heads import HEADS
+from unspur.heads.base import fit_path
 from unspur.metrics import GroupAccuracy, Leakage, leakage
 from unspur.selection import (
     GRIDS,
@@ -43,26 +42,31 @@ from unspur.selection import (
     penalty_grid,
     temperature_scaled_losses,
 )
-from unspur.solvers.row_span import RowSpan
+from unspur.solvers.few_rows import FewRows
+from unspur.solvers.held_out_losses import HeldOutClusters, average_error
 
 #: The remover and the head that `RobustClassifier` has by default.
 RECOMMENDED = ("JSE", "GroupWeighted")
 #: Folds to evaluate on if there are no validation rows; from `SINGLE_FOLD_ROWS` training rows on, one fold is enough.
 FOLDS, SINGLE_FOLD_ROWS = 5, 5000
-#: Most test rows that probes are trained on.
-MAX_PROBED_ROWS = 2000
+#: Most test rows that probes are trained on, here and in a report.
+MAX_PROBED_ROWS = 5000
 #: Rows that tell whether columns are continuous, so that equal rows are copies.
 MAX_ROWS_CHECKED = 2000
 #: Differences of losses up to this size are rounding: two methods found the same removal.
 ROUNDING = 1e-5
 #: Removers that can be compared, by name. "none" is no removal.
-REMOVERS: dict[str, Callable[..., Any] | None] = {
-    "none": None,
-    "JSE": JSE,
-    "JSE (metric 0)": partial(JSE, metric=0.0),
-    "JSE (metric 1)": partial(JSE, metric=1.0),
-    **{name: kind for name, kind in removers.REMOVERS.items() if kind is not JSE},
-}
+REMOVERS = Registry(
+    {
+        "none": None,
+        "JSE": JSE,
+        "JSE (metric 0)": partial(JSE, metric=0.0),
+        "JSE (metric 1)": partial(JSE, metric=1.0),
+        **{name: kind for name, kind in removers.REMOVERS.own.items() if kind is not JSE},
+    },
+    REMOVER_POINTS,
+    removers.Remover,
+)
 #: Other spellings: those of the command line, and those of version 0.1.
 REMOVER_ALIASES = {
     "JSE-metric-0": "JSE (metric 0)",
@@ -112,6 +116,8 @@ class Comparison:
     notes: tuple[str, ...] = ()
     #: Loss on rows that neither removal nor head has seen; None if a fold could not be fitted.
     held_out: HeldOutLoss | None = None
+    #: Why a fold could not be fitted; empty otherwise.
+    held_out_problem: str = ""
     #: Accuracy of a fresh linear probe for each concept, by name, on the test rows after the removal.
     probes: Mapping[str, Leakage] = field(default_factory=dict)
     #: Python code that fits this combination.
@@ -153,6 +159,7 @@ class Comparison:
             "edge_of_grid": self.edge,
             "notes": list(self.notes),
             "held_out": held_out_loss,
+            "held_out_problem": self.held_out_problem,
             "recommended": self.recommended,
             "level": self.tied_with_best,
             "probes": {name: found.to_dict() for name, found in self.probes.items()},
@@ -200,32 +207,48 @@ def compare(
     train = decode(train)
     test = decode(test, "test", like=train)
     validation = None if validation is None else decode(validation, "validation", like=train)
+    clustered = train.clusters is not None
+    # Copies of a row must not be on both sides of a fold, and count once.
+    train = train.with_duplicate_clusters(row_hashes(train.X))
+    if validation is not None:
+        validation = validation.with_duplicate_clusters(row_hashes(validation.X))
     penalties = penalty_grid(train.X)
     shared = tuple(shared_rows(train.X, test.X, None if validation is None else validation.X).values())
-    span, _ = RowSpan.of(train.X, None if validation is None else validation.X)
-    sets = _Sets(train, validation, test, span, balance, seed)
-    results, losses = [], []
+    sets = _Sets(train, validation, test, balance, seed)
+    # Some removers find the same removal, after which everything else is the same too.
+    probed: dict[bytes, dict[str, Leakage]] = {}
+    evaluated: dict[tuple[bytes, str], tuple[Comparison, FloatArray | None]] = {}
+    results: list[Comparison] = []
+    losses: list[FloatArray | None] = []
     for remover_name in removers:
         report(remover_name)
         start = time.perf_counter()
-        clean: _TransformedSets | None = None
-        found: dict[str, Leakage] = {}
-        problem = ""
+        clean, problem = None, ""
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # what they say is in the table: directions removed, and accuracy
-                clean = sets.transform_sets(remover_name)
-                found, _ = probes(clean.probed, test.select(sets.probed_rows), seed=seed)
+                clean = sets.transform(remover_name)
+                spent = time.perf_counter() - start
+                clean = sets.with_folds(clean, remover_name)
         except UnspurError as error:
-            problem = str(error)
-        spent = time.perf_counter() - start
-        folds = sets.transform_folds(remover_name) if clean is not None else ()
+            problem, spent = str(error), time.perf_counter() - start
+        if clean is not None and clean.digest not in probed:
+            probed[clean.digest], _ = probes(clean.test.X[sets.probed], test.select(sets.probed), seed=seed)
         for head_name in heads:
             report(f"{remover_name} + {head_name}")
-            result = Comparison(remover_name, head_name, 0, None, {}, spent, problem, notes=shared, probes=found)
+            result = Comparison(remover_name, head_name, 0, None, {}, 0.0, problem, notes=shared)
             loss = None
             if clean is not None:
-                result, chosen = _with_head(replace(result, removed=clean.removed), clean, seed, penalties)
+                key = clean.digest, head_name
+                if key not in evaluated:
+                    evaluated[key] = _with_head(result, clean, seed, penalties)
+                result, loss = evaluated[key]
+                result = replace(
+                    result,
+                    remover=remover_name,
+                    removed=0 if result.problem else clean.removed,
+                    probes=probed.get(clean.digest, {}),
+                )
                 result = replace(
                     result,
                     python=_python(
@@ -234,24 +257,52 @@ def compare(
                         seed,
                         missing_concept,
                         validation=validation is not None,
-                        clusters=train.clusters is not None,
+                        clusters=clustered,
                     ),
                 )
-                loss = None if chosen is None else _held_out_losses(chosen, clean.validation, folds)
-            results.append(result)
+            results.append(replace(result, seconds=result.seconds + spent))
             losses.append(loss)
     return _compared_with_best(results, losses, sets.held_out_rows) if results else []
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
+class _Fold:
+    """Training and held-out rows of a fold after one remover."""
+
+    train: LabelledData
+    held: LabelledData
+
+    @cached_property
+    def few(self) -> FewRows | None:
+        """What all heads need of the training rows if they are few."""
+        return FewRows.of(self.train.X)
+
+
+@dataclass(frozen=True)
 class _TransformedSets:
-    """Rows after one remover, in the coordinates of heads; and test rows for probes, in those of the features."""
+    """Rows after one remover, and those of each fold; `fold_error` says why it could not be fitted to some."""
 
     removed: int
     train: LabelledData
     validation: LabelledData | None
     test: LabelledData
-    probed: Array
+    folds: Sequence[_Fold] = ()
+    fold_error: UnspurError | None = None
+
+    @cached_property
+    def few(self) -> FewRows | None:
+        """What all heads need of the training rows if they are few."""
+        return FewRows.of(self.train.X)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """The same for the same rows."""
+        sets = [self.train, self.validation, self.test]
+        sets += [rows for fold in self.folds for rows in (fold.train, fold.held)]
+        digest = hashlib.blake2b(str(self.fold_error).encode())
+        for rows in sets:
+            digest.update(b"" if rows is None else np.ascontiguousarray(rows.X).data)
+        return digest.digest()
 
 
 class _Sets:
@@ -262,17 +313,21 @@ class _Sets:
         train: LabelledData,
         validation: LabelledData | None,
         test: LabelledData,
-        span: RowSpan | None,
         balance: str,
         seed: int,
     ):
         self._train, self._validation, self._test = train, validation, test
-        self._span, self._balance, self._seed = span, balance, seed
-        rng, probing = np.random.default_rng(seed).spawn(2)
-        self.probed_rows = np.sort(probing.permutation(len(test))[:MAX_PROBED_ROWS])
+        self._balance, self._seed = balance, seed
+        rng = np.random.default_rng(seed).spawn(1)[0]
+        self.probed = probed_rows(test, seed)
         self._held: list[BoolArray] = []
         if validation is None or not validation.concept_known.any():
             fold = train.folds(FOLDS, rng)
+            if len(np.unique(fold[fold >= 0])) < 2:
+                raise GroupSizeError(
+                    "All training rows are in one cluster, so none can be held out to compare methods on. Pass rows "
+                    "of more clusters, or validation rows."
+                )
             held = [fold == k for k in range(FOLDS if len(train) < SINGLE_FOLD_ROWS else 1)]
             self._held = [rows for rows in held if rows.any()]
 
@@ -284,61 +339,47 @@ class _Sets:
             return self._validation.with_known_concept()
         return self._train.select(np.concatenate([np.flatnonzero(rows) for rows in self._held]))
 
-    def transform_sets(self, name: str) -> _TransformedSets:
+    def transform(self, name: str) -> _TransformedSets:
         """All sets after a remover that is fitted to the training rows, and tests directions on the validation rows."""
         sets = [self._train, self._validation, self._test]
         remover, (train, validation, test) = self._fit(name, sets, self._validation)
-        probed = self._test.X[self.probed_rows]
-        if remover is not None:
-            probed = remover.transform(probed)
-        return _TransformedSets(0 if remover is None else remover.spurious_.dim, train, validation, test, probed)
+        removed = 0 if remover is None else remover.spurious_.dim
+        return _TransformedSets(removed, train, validation, test)
 
-    def transform_folds(self, name: str) -> Sequence[tuple[LabelledData, LabelledData]] | None:
-        """Training and held-out rows of each fold after a remover; None if it cannot be fitted to one of them."""
-        found = []
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            for rows in self._held:
-                try:
-                    _, (train, held) = self._fit(name, [self._train.select(~rows), self._train.select(rows)], None)
-                except UnspurError:
-                    return None
-                found.append((train, held))
-        return found
+    def with_folds(self, clean: _TransformedSets, name: str) -> _TransformedSets:
+        """The same with each fold after a remover that is fitted to the other folds."""
+        try:
+            folds = [
+                _Fold(*self._fit(name, [self._train.select(~rows), self._train.select(rows)], None)[1])
+                for rows in self._held
+            ]
+        except UnspurError as error:
+            return replace(clean, fold_error=error)
+        return replace(clean, folds=folds)
 
     def _fit(self, name: str, sets: Sequence[Any], validation: LabelledData | None) -> tuple[Any, list[Any]]:
-        """A remover fitted to the first set, and all sets after it, in the coordinates of heads."""
+        """A remover fitted to the first set, and all sets after it."""
         remover = make_remover(name, self._balance, self._seed)
         if remover is not None:
-            fit_remover(remover, sets[0], validation)
-            sets = [rows and replace(rows, X=remover.transform(rows.X)) for rows in sets]
-        return remover, [_in_coordinates(rows, self._span) for rows in sets]
+            with REMOVERS.named_errors(name):
+                fit_remover(remover, sets[0], validation)
+                sets = [rows and replace(rows, X=remover.transform(rows.X)) for rows in sets]
+        return remover, list(sets)
 
 
-def _in_coordinates(rows: LabelledData | None, span: RowSpan | None) -> LabelledData | None:
-    return rows if rows is None or span is None else replace(rows, X=span.coordinates(rows.X))
-
-
-def _held_out_losses(
-    chosen: Selection,
-    validation: LabelledData | None,
-    folds: Sequence[tuple[LabelledData, LabelledData]] | None,
-) -> FloatArray | None:
-    """Loss of each held-out row, with temperature scaling of the logits; None if a fold could not be fitted."""
-    if folds is None:
-        return None
-    if not folds:
-        return temperature_scaled_losses(*logit_differences(chosen.head, validation))
+def _held_out_losses(chosen: Selection, clean: _TransformedSets) -> FloatArray:
+    """Loss of each held-out row, with temperature scaling of the logits; UnspurError if a fold could not be fitted."""
+    if clean.fold_error is not None:
+        raise clean.fold_error
+    if not clean.folds:
+        return temperature_scaled_losses(*logit_differences(chosen.head, clean.validation))
     differences, groups = [], []
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            for train, held in folds:
-                head = clone(chosen.head).fit(**train.arguments())
-                differences.append(logit_differences(head, held)[0])
-                groups.append(held.group)
-    except UnspurError:
-        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for fold in clean.folds:
+            (head,) = fit_path(chosen.head, [{}], **fold.train.arguments(), few=fold.few)
+            differences.append(logit_differences(head, fold.held)[0])
+            groups.append(fold.held.group)
     group = np.unique(np.concatenate(groups), return_inverse=True)[1].reshape(-1)
     return temperature_scaled_losses(np.concatenate(differences), group)
 
@@ -352,15 +393,14 @@ def _compared_with_best(
     means = [np.inf if loss is None else mean_over_groups(loss, group) for loss in losses]
     best = losses[int(np.argmin(means))]
     evaluated = sum(loss is not None for loss in losses)
-    df = _degrees_of_freedom(group, single, rows.clusters)
-    quantile = float(student.ppf(1.0 - 0.025 / max(evaluated - 1, 1), df))
+    tail = 0.025 / max(evaluated - 1, 1)
     found = []
     for result, loss, mean in zip(results, losses, means, strict=True):
         if loss is None or best is None:
             found.append(result)
             continue
-        difference, error = _paired(loss - best, group, single, rows.clusters)
-        margin = quantile * error
+        difference, error, degrees = _paired(loss - best, group, single, rows.clusters)
+        margin = float(student.isf(tail, degrees)) * error
         held_out = HeldOutLoss(mean, difference, difference - margin, difference + margin)
         found.append(replace(result, held_out=held_out, notes=(*result.notes, *notes)))
     return found
@@ -376,36 +416,32 @@ def _single_units(rows: LabelledData, group: IntArray) -> tuple[BoolArray, tuple
     return single, tuple(f"{name} has a single held-out {unit}, so its loss is uncertain." for name in names)
 
 
-def _paired(difference: FloatArray, group: IntArray, single: BoolArray, clusters: Array | None) -> tuple[float, float]:
-    """Mean over groups of the means of differences (n,) in each, and its standard error; clusters count once.
+def _paired(
+    difference: FloatArray, group: IntArray, single: BoolArray, clusters: Array | None
+) -> tuple[float, float, float]:
+    """Mean over groups of the means of differences (n,) in each, its standard error, and degrees of freedom.
 
-    Groups of one row or cluster are taken to vary as rows of the other groups do.
+    Those of independent rows are Satterthwaite's if rows vary alike in all groups; clusters count as in the tests of
+    directions (`solvers.held_out_losses`). Groups of one row or cluster are taken to vary as rows of the others do.
     """
     rows = np.bincount(group)
     centred = difference - (np.bincount(group, weights=difference) / rows)[group]
-    share = 1.0 / rows[group] / len(rows)
+    others = ~single[group]
+    freedom = int(others.sum()) - int((~single).sum())
     if clusters is None:
+        share = 1.0 / rows[group] / len(rows)
         variance = float(np.sum((share * centred) ** 2 * (rows / np.maximum(rows - 1, 1))[group]))
+        of_group = np.where(single, max(freedom, 1), np.maximum(rows - 1, 1))
+        degrees = float(np.sum(1.0 / rows) ** 2 / np.sum(1.0 / rows**2 / of_group))
     else:
         code = np.unique(clusters, return_inverse=True)[1].reshape(-1)
-        number = int(code.max()) + 1
-        variance = float(np.sum(np.bincount(code, weights=share * centred) ** 2)) * number / max(number - 1, 1)
+        in_groups = HeldOutClusters.in_groups(code, group, len(rows), np.ones(len(group)))
+        error, degrees = average_error(difference, in_groups)
+        variance = error**2
     if single.any():
-        others = ~single[group]
-        freedom = int(others.sum()) - int((~single).sum())
         pooled = np.sum(centred[others] ** 2) / freedom if freedom > 0 else np.inf
         variance += float(pooled) * int(single.sum()) / len(rows) ** 2
-    return mean_over_groups(difference, group), float(np.sqrt(variance))
-
-
-def _degrees_of_freedom(group: IntArray, single: BoolArray, clusters: Array | None) -> float:
-    """Those of the variance of `_paired`, if rows vary alike in all groups (Satterthwaite)."""
-    if clusters is not None:
-        return max(len(np.unique(clusters)) - 1, 1)
-    rows = np.bincount(group)
-    pooled = max(int(rows[~single].sum()) - int((~single).sum()), 1)
-    freedom = np.where(single, pooled, np.maximum(rows - 1, 1))
-    return float(np.sum(1.0 / rows) ** 2 / np.sum(1.0 / rows**2 / freedom))
+    return mean_over_groups(difference, group), float(np.sqrt(variance)), degrees
 
 
 def recommended_result(results: Sequence[Comparison]) -> Comparison | None:
@@ -448,35 +484,71 @@ def _python(
             arguments += [f"{name}_val={name}_val" for name in rows]
         kind, options = class_and_options(result.remover)
         known = inspect.signature(removers.REMOVERS[kind]).parameters
-        chosen: dict[str, Any] = {"balance": balance} if balance != known["balance"].default else {}
+        chosen: dict[str, Any] = {}
+        if "balance" in known and balance != known["balance"].default:
+            chosen["balance"] = balance
         chosen |= {**options, **({"random_state": seed} if "random_state" in known else {})}
         remover = f"{kind}({_written(chosen)})"
         given = {name: value for name, value in result.parameters.items() if name != "weight_decay"}
         head = "" if result.recommended else f"{result.head}({_written(given)}), "
         model = f"RobustClassifier({remover}, {head}{_written(shared)})"
         names = [*sorted({kind, result.head} if head else {kind}), "RobustClassifier"]
-    return f"from unspur import {', '.join(names)}\n\nmodel = {model}\nmodel.fit({', '.join(arguments)})"
+    others = {name: _home(name) for name in names if _home(name) != "unspur"}
+    imports = [f"from unspur import {', '.join(name for name in names if name not in others)}"]
+    imports = [line for line in imports if len(names) > len(others)]
+    imports += [f"from {home} import {name}" for name, home in others.items()]
+    return "\n".join([*imports, "", f"model = {model}", f"model.fit({', '.join(arguments)})"])
+
+
+def _home(name: str) -> str:
+    """The module that a remover, head or classifier is imported from."""
+    for registry in (removers.REMOVERS, HEADS):
+        if name in registry and name not in registry.own:
+            return str(registry[name].__module__)
+    return "unspur"
 
 
 def _written(arguments: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in arguments.items())
 
 
+def probed_rows(test: LabelledData, seed: int) -> IntArray:
+    """Indices of the test rows that probes are trained on: at most `MAX_PROBED_ROWS`, of each group its share."""
+    return stratified_sample(test.group, MAX_PROBED_ROWS, np.random.default_rng(seed).spawn(2)[1])
+
+
+def stratified_sample(group: Array, most: int, rng: np.random.Generator) -> IntArray:
+    """At most `most` rows, sorted: of each group its share, and at least a tenth of an equal share (or all of it).
+
+    Without that floor a group of three rows in a thousand, often the one that matters, would hardly be visible.
+    """
+    if len(group) <= most:
+        return np.arange(len(group))
+    members = [np.flatnonzero(group == g) for g in np.unique(group)]
+    if most < len(members):  # one row each of some groups
+        some = rng.permutation(len(members))[:most]
+        return np.sort(np.array([rng.choice(members[k]) for k in some], dtype=np.intp))
+    sizes = np.array([len(part) for part in members])
+    floor = np.minimum(sizes, max(1, most // (10 * len(sizes))))
+    rest = sizes - floor
+    wanted = floor + np.floor(rest * (most - int(floor.sum())) / rest.sum()).astype(int)
+    kept = [rng.permutation(part)[:count] for part, count in zip(members, wanted, strict=True)]
+    return np.sort(np.concatenate(kept))
+
+
 def probes(
     z: Array, rows: LabelledData, kind: Any = "linear", seed: int = 0
 ) -> tuple[dict[str, Leakage], tuple[str, ...]]:
-    """Results of a fresh probe for each concept in rows `z`, by name; and why a concept could not be probed."""
+    """Results of a fresh probe for each concept in rows `z`, by name; and why a concept could not be probed.
+
+    `rows` are the same rows before the removal. Their copies are a cluster, as in a certificate.
+    """
     found, problems = {}, []
-    clusters = None if rows.clusters is None else rows.clusters[rows.concept_known]
+    known = rows.concept_known
+    rows = rows.with_duplicate_clusters(row_hashes(rows.X)).select(known)
     for label in rows.concepts:
         try:
-            found[label.name] = leakage(
-                z[rows.concept_known],
-                label.select(rows.concept_known),
-                probe=kind,
-                clusters=clusters,
-                random_state=seed,
-            )
+            found[label.name] = leakage(z[known], label, probe=kind, clusters=rows.clusters, random_state=seed)
         except InputError as error:
             problems.append(f"{label.name}: not probed. {error}")
     return found, tuple(problems)
@@ -484,25 +556,28 @@ def probes(
 
 def _with_head(
     result: Comparison, clean: _TransformedSets, seed: int, penalties: Sequence[float]
-) -> tuple[Comparison, Selection | None]:
-    """The result with its head, fitted and evaluated on the transformed rows; and the chosen head."""
-    start, train, validation, test = time.perf_counter(), clean.train, clean.validation, clean.test
+) -> tuple[Comparison, FloatArray | None]:
+    """The result with its head, fitted to the transformed rows and evaluated; and losses of held-out rows."""
+    start, test = time.perf_counter(), clean.test
     try:
-        chosen = choose_head(result.head, train, validation, seed, penalties)
-        accuracy = accuracy_of(chosen.head.predict(test.X) == test.main.values, test)
+        with HEADS.named_errors(result.head):
+            chosen = choose_head(result.head, clean.train, clean.validation, seed, penalties, few=clean.few)
+            accuracy = accuracy_of(chosen.head.predict(test.X) == test.main.values, test)
     except UnspurError as error:
-        problem = replace(result, removed=0, problem=str(error), seconds=result.seconds + time.perf_counter() - start)
-        return problem, None
+        return replace(result, problem=str(error), seconds=time.perf_counter() - start), None
     result = replace(
         result,
         accuracy=accuracy,
         parameters={"weight_decay": chosen.penalty, **chosen.parameters},
-        seconds=result.seconds + time.perf_counter() - start,
+        seconds=time.perf_counter() - start,
         validation_loss=chosen.loss,
         edge=chosen.edge,
         notes=(*result.notes, *chosen.notes),
     )
-    return result, chosen
+    try:
+        return result, _held_out_losses(chosen, clean)
+    except UnspurError as error:
+        return replace(result, held_out_problem=f"It cannot be fitted to the rows outside a fold: {error}"), None
 
 
 def accuracy_of(right: BoolArray, test: LabelledData) -> GroupAccuracy:
@@ -532,6 +607,7 @@ def choose_head(
     penalties: Sequence[float] = PENALTIES,
     *,
     refit_all: bool = False,
+    few: FewRows | None = None,
 ) -> Selection:
     """A head by name, its parameters chosen by `selection.choose_layer` with these penalties among them."""
     grid = dict(GRIDS.get(name, {"weight_decay": PAPER_PENALTIES}))
@@ -539,7 +615,8 @@ def choose_head(
     grid["weight_decay"] = (*grid["weight_decay"], *smaller)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return choose_layer(HEADS[name](random_state=seed), grid, train, validation, seed=seed, refit_all=refit_all)
+        head = _with_known(HEADS[name](), random_state=seed)
+        return choose_layer(head, grid, train, validation, seed=seed, refit_all=refit_all, few=few)
 
 
 def shared_rows(train: Array, test: Array, validation: Array | None = None) -> dict[tuple[str, str], str]:
@@ -582,8 +659,13 @@ def make_remover(name: str, balance: str, seed: int) -> Any:
     kind = REMOVERS[name]
     if kind is None:
         return None
-    remover = kind(balance=balance)
-    return remover.set_params(random_state=seed) if "random_state" in remover.get_params() else remover
+    return _with_known(kind(), balance=balance, random_state=seed)
+
+
+def _with_known(estimator: Any, **parameters: Any) -> Any:
+    """The estimator with those of the parameters that it has."""
+    known = estimator.get_params()
+    return estimator.set_params(**{name: value for name, value in parameters.items() if name in known})
 
 
 def accepts_validation(remover: Any) -> bool:

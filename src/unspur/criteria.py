@@ -53,10 +53,9 @@ from scipy.special import stdtr, stdtrit
 
 from unspur._typing import FloatArray
 from unspur.exceptions import GroupSizeError, Message, Parameter
-from unspur.rows import CONCEPT, MAIN, RowSource, Weighting, validation_part
+from unspur.rows import CONCEPT, MAIN, RowSource, Summable, Weighting, validation_part
 from unspur.solvers.held_out_losses import (
     SERIES,
-    GroupDerivatives,
     GroupLosses,
     HeldOutClusters,
     HeldOutLosses,
@@ -67,9 +66,10 @@ from unspur.solvers.held_out_losses import (
     ScoresWithinGroups,
     clustered_losses,
     losses_without_cluster,
+    own_scores,
 )
 from unspur.solvers.outcome import warn_not_converged
-from unspur.solvers.scalars import FoldScore, LinearScore, ScalarFit, Score, fit_scalars
+from unspur.solvers.scalars import ColumnScore, FoldScore, LinearScore, ScalarFit, ScalarLoss, Score, fit_scalars
 from unspur.solvers.statistics import GROUPS, Balance, CellCounts
 
 T = TypeVar("T")
@@ -129,6 +129,11 @@ class Verdict:
     #: Level of each of the two tests.
     level: float = 0.05
 
+    @property
+    def decision(self) -> str:
+        """Either "accepted" or "rejected"."""
+        return "accepted" if self.proper else "rejected"
+
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and words, ready for JSON."""
         losses = [[None if np.isnan(loss) else loss for loss in row] for row in self.losses.tolist()]
@@ -179,57 +184,74 @@ class DirectionTests:
 
     def losses(self, rows: RowSource, counts: CellCounts, directions: FloatArray, centre: FloatArray) -> GroupLosses:
         """Held-out losses of both labels along `directions`, shape (folds, d): row k − 1 for the rows of fold k."""
+        both = directions[None] if self.reference is None else np.stack([directions, *self.reference])
+        scores = self._scores(rows, both, centre)
+        reference = None if self.reference is None else (1, 2)
+        summed = self._summed(scores, counts, (0, 0), reference)
+        return replace(summed, shared_noise=self._shared_noise(scores, counts))
+
+    def own_losses(
+        self, rows: RowSource, counts: CellCounts, directions: FloatArray, centre: FloatArray
+    ) -> tuple[Average, Average]:
+        """Held-out loss of each label along its own directions, shape (2, folds, d): concept, main."""
+        summed = self._summed(self._scores(rows, directions, centre), counts, (0, 1))
+        return self.summarise(summed, "concept"), self.summarise(summed, "main")
+
+    def _scores(self, rows: RowSource, directions: FloatArray, centre: FloatArray) -> RowSource:
+        """Rows projected on directions of shape (k, folds, d), in this order."""
         if self.scalars == "held_out":  # training rows beside a validation set are not needed
             rows = validation_part(rows)
-        folds = counts.n_folds
-        columns = directions if self.reference is None else np.concatenate([directions, *self.reference])
-        scores = rows.project(columns.T, centre)
-        chance, shared_noise, has_right_sign = self._chance(counts), self._shared_noise(scores, counts), (True, True)
+        return rows.project(directions.reshape(-1, directions.shape[-1]).T, centre)
 
-        def own_and_reference(made: Callable[[tuple[int, int]], T]) -> tuple[T, T | None]:
-            """Of the directions, and of the reference: from the first columns of both labels."""
-            return made((0, 0)), None if self.reference is None else made((folds, 2 * folds))
+    def _summed(
+        self, scores: RowSource, counts: CellCounts, own: tuple[int, int], reference: tuple[int, int] | None = None
+    ) -> GroupLosses:
+        """Sums over the held-out rows: of concept and main label along the directions `own`, beside `reference`."""
+        folds, chance = counts.n_folds, self._chance(counts)
+
+        def of_both(made: Callable[[tuple[int, int]], T]) -> tuple[T, T | None]:
+            return made(own), None if reference is None else made(reference)
 
         if self.clusters is not None:
-            by_row = partial(self._losses_by_row, scores, counts, self.clusters)
-            (losses, has_right_sign), reference = own_and_reference(by_row)
-            summed = clustered_losses(losses, chance, self.clusters, None if reference is None else reference[0])
-        elif self.scalars == "held_out":
-            model, other = own_and_reference(partial(self._leave_one_out, scores, counts))
-            has_right_sign = _has_right_sign(model.gamma)
-            summed = scores.sum(HeldOutLosses(model, chance, reference=other))
-        else:
-            parts = []
-            for fold in range(1, folds + 1):
-                model, other = own_and_reference(partial(self._trained, scores, counts, fold))
-                parts.append(scores.sum(HeldOutLosses(model, chance, fold, other)))
-            summed = reduce(operator.add, parts)
-        return replace(summed, shared_noise=shared_noise, has_right_sign=has_right_sign)
+            (losses, has_right_sign), other = of_both(partial(self._losses_by_row, scores, counts, self.clusters))
+            summed = clustered_losses(losses, chance, self.clusters, None if other is None else other[0])
+            return replace(summed, has_right_sign=has_right_sign)
+        if self.scalars == "held_out":
+            held_out = own_scores(scores, folds)
+            model, beside = of_both(partial(self._leave_one_out, held_out, counts))
+            summed = held_out.sum(HeldOutLosses(model, chance, reference=beside))
+            return replace(summed, has_right_sign=_has_right_sign(model.gamma))
+        parts = []
+        for fold in range(1, folds + 1):
+            model, beside = of_both(partial(self._trained, scores, counts, fold))
+            parts.append(scores.sum(HeldOutLosses(model, chance, fold, beside)))
+        return reduce(operator.add, parts)
 
     def _losses_by_row(
-        self, scores: RowSource, counts: CellCounts, clusters: HeldOutClusters, columns: tuple[int, int]
+        self, scores: RowSource, counts: CellCounts, clusters: HeldOutClusters, which: tuple[int, int]
     ) -> tuple[FloatArray, tuple[bool, bool]]:
         """Losses of both labels of each held-out row, (2, n), on the host; and whether γ has the right sign.
 
-        `columns` are the first scores of each label.
+        `which` are the directions of concept and main label.
         """
+        folds = counts.n_folds
         if self.scalars == "held_out":
             weighting = counts.weighting(counts.held_out_folds, self._balance)
-            own = FoldScore(columns[CONCEPT], counts.n_folds, columns[MAIN])
+            own = FoldScore((which[CONCEPT] * folds, which[MAIN] * folds), folds)
             fit = _fit_scalars(scores, own, weighting)
             found = np.concatenate(scores.sum(Scores(own)), axis=1)
             losses = losses_without_cluster(_model(fit, own), fit.penalty, weighting.factor, found, clusters)
             return losses, _has_right_sign(fit.gamma)
         losses = np.zeros((2, len(clusters.cell)))
-        for fold in range(1, counts.n_folds + 1):
-            model = self._trained(scores, counts, fold, columns)
+        for fold in range(1, folds + 1):
+            model = self._trained(scores, counts, fold, which)
             of_all = np.concatenate(validation_part(scores).sum(RowLosses(model)), axis=1)
             losses = np.where(clusters.cell >> 2 == fold, of_all, losses)
         return losses, (True, True)
 
-    def _trained(self, scores: RowSource, counts: CellCounts, fold: int, columns: tuple[int, int]) -> ScalarModel:
+    def _trained(self, scores: RowSource, counts: CellCounts, fold: int, which: tuple[int, int]) -> ScalarModel:
         """Scalars fitted on the rows outside a fold, along the directions of that fold."""
-        score = LinearScore(np.eye(scores.n_features)[np.array(columns) + fold - 1])
+        score = LinearScore(np.eye(scores.n_features)[np.array(which) * counts.n_folds + fold - 1])
         return _model(_fit_scalars(scores, score, counts.weighting(counts.without(fold), self._balance)), score)
 
     def _shared_noise(self, scores: RowSource, counts: CellCounts) -> float:
@@ -238,18 +260,18 @@ class DirectionTests:
         if folds == 1:
             return 0.0
         weighting = counts.weighting(counts.held_out_folds, self._balance)
-        correlations = ScoresWithinGroups.correlations(scores.sum(ScoresWithinGroups(weighting)))[:folds, :folds]
+        correlations = ScoresWithinGroups.correlations(scores.sum(ScoresWithinGroups(weighting, folds)))
         mean = (correlations.sum() - np.trace(correlations)) / (folds * (folds - 1))
         return float(np.clip((folds - 1) * (1.0 - mean), 0.0, 1.0))
 
-    def _leave_one_out(self, scores: RowSource, counts: CellCounts, columns: tuple[int, int]) -> ScalarModel:
+    def _leave_one_out(self, held_out: Summable, counts: CellCounts, which: tuple[int, int]) -> ScalarModel:
         """Scalars fitted on all held-out rows, with the derivatives that leave each row out in turn."""
-        concept, main = columns
-        score = FoldScore(concept, counts.n_folds, None if main == concept else main)
+        score = ColumnScore(*which)
         weighting = counts.weighting(counts.held_out_folds, self._balance)
-        fit = _fit_scalars(scores, score, weighting)
+        fit = _fit_scalars(held_out, score, weighting)
         model = _model(fit, score)
-        group = scores.sum(GroupDerivatives(model, weighting))
+        by_group = ScalarLoss(fit.gamma, fit.intercept, score, fit.standardise, BOTH, weighting, by_group=True)
+        group = held_out.sum(by_group)[1:].transpose(2, 0, 1)  # (4, 5, 2)
         total = group.sum(axis=0)
         total[0] += fit.penalty * fit.gamma
         total[2] += fit.penalty
@@ -326,7 +348,7 @@ def _model(fit: ScalarFit, score: Score) -> ScalarModel:
     return ScalarModel(fit.gamma, fit.intercept, score, fit.standardise, BOTH)
 
 
-def _fit_scalars(scores: RowSource, score: Score, weighting: Weighting) -> ScalarFit:
+def _fit_scalars(scores: Summable, score: Score, weighting: Weighting) -> ScalarFit:
     fit = fit_scalars(scores, score, BOTH, weighting, tol=1e-4)  # the error is of the order of its square
     if not fit.converged:
         warn_not_converged(
@@ -414,8 +436,10 @@ def require_clusters(
 
 
 def _clusters(number: float) -> str:
-    """A number of clusters, which is fractional if their sizes differ."""
-    return f"{number:.0f}" if number == round(number) else f"{number:.1f} (effective, of different sizes)"
+    """A number of clusters, which is fractional if their sizes differ; rounded down, since it is too small."""
+    if number == round(number):
+        return f"{number:.0f}"
+    return f"{math.floor(10 * number) / 10:.1f} (effective, of different sizes)"
 
 
 def _test_anyway(smallest: int) -> Message:

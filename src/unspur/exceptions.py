@@ -30,6 +30,7 @@
     FewRowsWarning (UserWarning)                         too few rows to test on, so all rows were pooled
     InputWarning (UserWarning)                           the input is valid but probably not what was meant
     NoErrorsWarning (UserWarning)                        JTT has no misclassified rows, so no row is upweighted
+    NotInferredWarning (UserWarning)                     missing concepts were inferred no better than by chance
     UsedRowsWarning (UserWarning)                        a certificate was asked for on rows of the fit
     OutlierWarning (UserWarning)                         a few rows hold most of the variance of a number to remove
     MissingCodeWarning (UserWarning)                     the code for "not known" is of another type than the labels
@@ -44,9 +45,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sklearn.exceptions import ConvergenceWarning
+if TYPE_CHECKING:
+    from unspur._not_converged import NotConvergedWarning as NotConvergedWarning  # noqa: PLC0414 — for others
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +168,6 @@ class RunStoppedError(UnspurError):
     """A run of experiments ended before its last cell; what it had finished is stored."""
 
 
-class NotConvergedWarning(ConvergenceWarning):
-    """A solver stopped before its tolerance; the message says why and what to do."""
-
-
 class SearchLimitWarning(UserWarning):
     """A search ended at its limit, not at a test, so that more of the concept may be left; the message says where."""
 
@@ -206,6 +204,10 @@ class NoErrorsWarning(UserWarning):
     """The identification model of JTT classifies every row correctly, so no row is upweighted."""
 
 
+class NotInferredWarning(UserWarning):
+    """Missing concepts are inferred, and the labelled rows predict them no better than chance does."""
+
+
 class UsedRowsWarning(UserWarning):
     """A certificate is measured on rows that the removal was fitted on, so it is too optimistic."""
 
@@ -220,3 +222,17 @@ class MissingCodeWarning(UserWarning):
 
 class ClusterWarning(WithFields, UserWarning):
     """Rows are not independent: some are copies of others, or a group lies in few clusters; the message says more."""
+
+
+def __getattr__(name: str) -> Any:
+    """Import `NotConvergedWarning`, and with it scikit-learn, on first use."""
+    if name != "NotConvergedWarning":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from unspur._not_converged import NotConvergedWarning
+
+    globals()[name] = NotConvergedWarning
+    return NotConvergedWarning
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), "NotConvergedWarning"})

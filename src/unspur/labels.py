@@ -10,9 +10,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from unspur._arrays import on_numpy
+from unspur._arrays import is_missing, on_numpy
+from unspur._dates import as_date, dates_in, is_date, seconds
 from unspur._reading import brief
-from unspur._typing import Array, BoolArray, IntArray
+from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError, LabelError, MissingCodeWarning
 
 
@@ -104,7 +105,7 @@ def class_label(
         label = replace(values, name=name)
         return label.occurring(least) if classes is None else label.among(classes)
     array = _column(values, name, n_rows)
-    present = ~_missing(array, missing)
+    present = ~missing_values(array, missing)
     known = array[present]
     if missing is not None:
         _warn_of_another_type(known, missing, name, met=len(known) < len(array))
@@ -119,7 +120,7 @@ def class_label(
         ) from None
     if classes is None:
         _require_several(seen, name, array, least)
-        classes = tuple(value.item() if hasattr(value, "item") else value for value in seen)
+        classes = _of_one_type(tuple(value.item() if hasattr(value, "item") else value for value in seen), name)
     elif unknown := [value for value in seen.tolist() if value not in classes]:
         _refuse_unknown(unknown[0], name, classes)
     codes = np.zeros(n_rows, dtype=np.intp)
@@ -274,8 +275,9 @@ def concept_names(columns: Iterable[Any]) -> list[str]:
     names = [str(name) for name in columns]
     if not names:
         raise LabelError("concept has no columns. Pass one or more.")
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise LabelError(f"Two concepts are called {twice[0]!r}. Give each a name of its own.")
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise LabelError(f"Two concepts are called {twice!r}. Give each a name of its own.")
     return names
 
 
@@ -286,6 +288,25 @@ def _different(known: Array, *, sort: bool) -> Array:
         if int(known.max()) - low < 256 and abs(low) < 2**62:
             return (np.flatnonzero(np.bincount(known.astype(np.intp) - low)) + low).astype(known.dtype)
     return np.unique(known) if sort else np.array(sorted(set(known.tolist())), dtype=known.dtype)
+
+
+def _of_one_type(classes: tuple[Any, ...], name: str) -> tuple[Any, ...]:
+    """Numbers of several types, from a column of objects, as numbers of one; other classes as they are.
+
+    Raises LabelError if no type holds all of them.
+    """
+    if len(set(map(type, classes))) == 1 or not all(isinstance(value, int | float) for value in classes):
+        return classes
+    same = tuple(np.array(classes).tolist())
+    if same != classes:
+        rounded = next(value for value, other in zip(classes, same, strict=True) if value != other)
+        raise LabelError(
+            "{label} mixes floats with the integer {value}, which has more digits than a float64 holds. Pass the "
+            "classes as text.",
+            label=name,
+            value=rounded,
+        )
+    return same
 
 
 def _refuse_unknown(value: Any, name: str, classes: tuple[Any, ...]) -> None:
@@ -313,6 +334,39 @@ def _require_several(seen: Array, name: str, array: Array, least: int) -> None:
             label=name,
             values=len(seen),
         )
+
+
+def as_numbers(values: Any) -> FloatArray:
+    """A new array of numbers in float64, NaN where they are missing.
+
+    Dates count in seconds since 1970-01-01 UTC, whatever their unit, and durations in seconds; NaT is missing. Raises
+    TypeError or ValueError for what is not numbers.
+    """
+    values = on_numpy(values)
+    dates = dates_in(values)
+    return np.array(values, dtype=np.float64) if dates is None else seconds(dates)
+
+
+def missing_number(code: Any, name: str, *, dates: bool) -> Any:
+    """The number that a code for a missing value has in a column of numbers or dates; None if it cannot occur there.
+
+    Raises LabelError for a code that is no date, of a column of dates.
+    """
+    if code is None or not dates:
+        return None if is_date(code) else code
+    try:
+        return float(seconds(np.asarray(as_date(code))))
+    except (TypeError, ValueError):
+        raise LabelError(
+            "{label} has dates, and missing_concept={code!r} is none. Pass the date that stands for a missing value, "
+            "such as '1900-01-01', or NaT in these rows.",
+            label=name,
+            code=code,
+        ) from None
+
+
+#: What is wrong with a numeric concept that `as_numbers` does not take.
+NOT_NUMBERS = "{label} is not a column of numbers or dates. Pass dates as datetime64, or use concept_type='class'."
 
 
 def require_values(values: Any, name: str) -> None:
@@ -375,7 +429,7 @@ def _as_array(values: Array) -> Array:
     return np.asarray(on_numpy(values))
 
 
-def _missing(array: Array, code: Any) -> BoolArray:
+def missing_values(array: Array, code: Any) -> BoolArray:
     """Mask of labels that are NaN, None or `code`."""
     if array.dtype.kind == "f":
         missing = np.isnan(array)
@@ -386,13 +440,3 @@ def _missing(array: Array, code: Any) -> BoolArray:
     if code is not None:
         missing[~missing] = np.asarray(array[~missing] == code, dtype=bool)
     return np.asarray(missing, dtype=bool)
-
-
-def is_missing(value: Any) -> bool:
-    """Whether a value is None, NaN, or says of itself that it is missing."""
-    if value is None:
-        return True
-    try:
-        return bool(value != value)
-    except (TypeError, ValueError):  # pandas.NA compares to neither true nor false
-        return True

@@ -7,21 +7,22 @@ import math
 import warnings
 from copy import copy
 from dataclasses import replace
-from numbers import Integral, Real
+from numbers import Integral
 from os import PathLike
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
-from sklearn.utils._param_validation import Interval, Options
+from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
-from unspur._arrays import is_tensor, on_numpy
+from unspur._arrays import on_numpy
 from unspur._data import LabelledData, first_rows, warn_if_on_another_scale
-from unspur._parameters import FIT_METADATA, generator, keyword_only_after_y, restore_on_failure
+from unspur._parameters import FIT_METADATA, MISSING, generator, keyword_only_after_y, restore_on_failure
 from unspur._reading import brief, require_kinds
 from unspur._resources import one_thread_if_small
 from unspur._typing import Array, FloatArray
+from unspur._validation import OTHER_NAMES
 from unspur.certificate import Certificate, row_hashes
 from unspur.clusters import cluster_codes, cluster_labels, has_continuous_columns
 from unspur.exceptions import FewRowsWarning, GroupSizeError, InputError, UsedRowsWarning
@@ -33,7 +34,7 @@ from unspur.removers import JSE, Remover, read_saved
 from unspur.removers.base import plain_parameters, storable
 from unspur.removers.multiclass import require_disjoint_clusters
 from unspur.removers.saved import require_numbers
-from unspur.rows import StoredRows, backend_of, to_host
+from unspur.rows import ConcatenatedRows, StoredRows, backend_of, to_host
 from unspur.selection import Selection, cross_validate_penalty, fit_rows, penalty_grid_from_variances
 from unspur.solvers.row_span import RowSpan
 from unspur.subspace import AffineMap
@@ -97,7 +98,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
         "remover": [None, Remover],
         "head": [None, Head],
         "cv": [Interval(Integral, 2, None, closed="left")],
-        "missing_concept": [None, str, Real, Options(bool, {True, False})],
+        "missing_concept": MISSING,
         "random_state": ["random_state"],
     }
 
@@ -146,7 +147,8 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
         y : array of shape (n,)
             Main-task label, two or more classes.
         concept : array of shape (n,) or (n, m), DataFrame, or mapping from names to arrays of shape (n,)
-            The concept or concepts to remove; rows where one is missing are left out.
+            The concept or concepts to remove; rows where one is missing are left out, except by a head that infers
+            it, ``GroupWeighted(unknown="infer")``.
         sample_weight : array of shape (n,), optional
         X_val, y_val, concept_val, sample_weight_val : arrays, optional
             Validation rows for the tests of directions and the choice of the penalty, preferably not seen by the
@@ -173,19 +175,27 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
             for estimator in (remover, head):
                 if "missing_concept" in estimator.get_params():
                     estimator.set_params(missing_concept=missing)
-            data = decode_head_arguments(self, train, validation, missing, needs_concept=True)
+            data = decode_head_arguments(
+                self, train, validation, missing, needs_concept=True, keep_unknown=head._infers_concept
+            )
             data = _with_common_clusters(data, clusters, clusters_val)
             _require_transformable(head, data)
             if "X_val" not in inspect.signature(remover.fit).parameters:  # else the remover checks them
-                _check_validation(data, clusters, clusters_val)
+                _check_validation(data)
             rng = generator(self.random_state)
             data, remover, notes = self._fit_remover(_seeded(remover, rng), data)
+            head = _seeded(head, rng)
+            data = head._prepared(data)
             if left_out := int((~data.train.concept_known).sum()):
-                notes = (*notes, f"{left_out:,} of {len(data.train):,} rows have no concept and were left out.")
-            selection = self._choose_head(_seeded(head, rng), data, remover, rng)
+                of_what = "" if data.train.inferred is None else " of the removal"
+                left_out_note = f"{left_out:,} of {len(data.train):,} rows have no concept and were left out{of_what}."
+                notes = (*notes, left_out_note, *data.notes)
+            selection = self._choose_head(head, data, remover, rng)
             head = selection.head
-            if hasattr(self, "feature_names_in_"):
-                remover.feature_names_in_ = head.feature_names_in_ = self.feature_names_in_
+            for name in ("feature_names_in_", OTHER_NAMES):
+                if hasattr(self, name):
+                    setattr(remover, name, getattr(self, name))
+                    setattr(head, name, getattr(self, name))
             self.remover_, self.selection_, self.head_ = remover, selection, head
             self.coef_, self.intercept_, self.classes_ = head.coef_, head.intercept_, data.classes
             self.notes_ = (*notes, *selection.notes)
@@ -195,6 +205,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
         """The rows to fit the head on, the fitted remover, and notes for the reader."""
         try:
             fit_rows(remover, data.train, data.validation)
+            _require_something_left(remover)
             return data, remover, ()
         except GroupSizeError as error:
             train = None if data.validation is None else _pooled(data.train, data.validation)
@@ -208,6 +219,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
             warnings.warn(note, stacklevel=4)
             remover = clone(remover)
             fit_rows(remover, train)
+            _require_something_left(remover)
             return replace(data, train=train, validation=None), remover, (str(note),)
 
     def _choose_head(self, head: Head, data: HeadData, remover: Remover, rng: np.random.Generator) -> Selection:
@@ -233,7 +245,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
             validation = None if validation is None else replace(validation, X=transform(validation.X))
         else:
             train = train.after(removal)
-        validation_only = head._trains_on_validation and validation is not None
+        validation_only = head._trains_on_validation == "alone" and validation is not None
         if validation_only:
             assert validation is not None
             train, validation = validation, None
@@ -310,7 +322,8 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
         if arrays["coef"].shape != (n_rows, d) or arrays["intercept"].shape != (n_rows,):
             shapes = f"{arrays['coef'].shape} and {arrays['intercept'].shape}"
             raise ValueError(f"its head has shapes {shapes} for {len(classes)} classes and {d} features")
-        _require_no_removed_component(remover.removal_, arrays["coef"])
+        if remover.strength_ == 1:  # a removal in part leaves some of every direction
+            _require_no_removed_component(remover.removal_, arrays["coef"])
         table = tuple(({"weight_decay": penalty}, loss) for penalty, loss in metadata["table"])
         if not all(math.isfinite(number) for tried, loss in table for number in (*tried.values(), loss)):
             raise ValueError("a penalty or a held-out loss is not finite")
@@ -322,7 +335,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
         head._validate_params()
         made.remover_, made.head_ = remover, clone(head)
         made.coef_, made.intercept_, made.classes_ = arrays["coef"], arrays["intercept"], classes
-        for name in ("n_features_in_", "feature_names_in_"):
+        for name in ("n_features_in_", "feature_names_in_", OTHER_NAMES):
             if hasattr(remover, name):
                 for part in (made, made.head_):
                     setattr(part, name, getattr(remover, name))
@@ -392,16 +405,15 @@ def _missing_value(*estimators: BaseEstimator) -> Any:
 
 
 def _with_common_clusters(data: HeadData, clusters: Any, clusters_val: Any) -> HeadData:
-    """The rows with cluster codes that mean the same in both sets."""
-    if data.validation is None or clusters is None or clusters_val is None:
+    """The rows with cluster codes that mean the same in both sets; InputError if the sets share a cluster."""
+    if data.validation is None:
+        return data
+    clusters, clusters_val = to_host(clusters, clusters_val)
+    require_disjoint_clusters(clusters, clusters_val)  # here, where they have their names
+    if clusters is None or clusters_val is None:
         return data
     n, m = len(data.train), len(data.validation)
-    labels = [
-        cluster_labels(values, name, size)
-        for values, name, size in zip(
-            to_host(clusters, clusters_val), ("clusters", "clusters_val"), (n, m), strict=True
-        )
-    ]
+    labels = cluster_labels(clusters, "clusters", n), cluster_labels(clusters_val, "clusters_val", m)
     together = np.concatenate([label.astype(object) for label in labels])
     codes = cluster_codes(together, "clusters", n + m)
     train, validation = replace(data.train, clusters=codes[:n]), replace(data.validation, clusters=codes[n:])
@@ -412,18 +424,27 @@ def _require_transformable(head: Head, data: HeadData) -> None:
     """Raise InputError if a head is trained on transformed rows and these are in files, where they stay as they are."""
     sets = [data.train] if data.validation is None else [data.train, data.validation]
     if not head._is_one_regression and any(isinstance(rows.X, StoredRows) for rows in sets):
-        possible = " or ".join(name for name, kind in HEADS.items() if kind()._is_one_regression)
+        possible = " or ".join(name for name, kind in HEADS.own.items() if kind()._is_one_regression)
         raise InputError(
             f"{type(head).__name__} is trained on transformed rows, which needs rows in memory; these are read from "
             f"files. Use {possible} as the head, or load the rows."
         )
 
 
-def _check_validation(data: HeadData, clusters: Any, clusters_val: Any) -> None:
-    """Check validation rows for a remover that does not take any: clusters, scale, and rows that are training rows."""
+def _require_something_left(remover: Remover) -> None:
+    """Raise InputError if a removal leaves nothing of the rows that a head could be fitted on."""
+    if remover._leaves_nothing:
+        raise InputError(
+            f"{type(remover).__name__} removes all directions in which the rows vary, so there is nothing left to fit "
+            "a head on. Remove fewer concepts or classes, use rows with more features, or JSE, which keeps the "
+            "directions of the task."
+        )
+
+
+def _check_validation(data: HeadData) -> None:
+    """Check validation rows for a remover that does not take any: their scale, and rows that are training rows."""
     if data.validation is None:
         return
-    require_disjoint_clusters(clusters, clusters_val)
     train, validation = data.train.X, data.validation.X
     warn_if_on_another_scale(train, validation)
     if {backend_of(train), backend_of(validation)} <= {"memory", "torch"}:
@@ -438,7 +459,7 @@ def _check_validation(data: HeadData, clusters: Any, clusters_val: Any) -> None:
 
 
 def _pooled(train: LabelledData, validation: LabelledData) -> LabelledData | None:
-    """Both sets as one; None for rows in files. Tensors and arrays together become an array."""
+    """Both sets as one; None for rows of a cluster beside others. Tensors and arrays together become an array."""
     both = (train.X, validation.X)
     kinds = {backend_of(X) for X in both}
     if kinds == {"dask"}:
@@ -449,8 +470,9 @@ def _pooled(train: LabelledData, validation: LabelledData) -> LabelledData | Non
         import torch
 
         X = torch.cat(both)
-    elif kinds <= {"memory", "torch"}:
-        X = np.concatenate([on_numpy(X.detach().cpu() if is_tensor(X) else X) for X in both])
-    else:
+    elif "dask" in kinds:
         return None
+    else:
+        arrays = [on_numpy(X) for X in both]
+        X = ConcatenatedRows(*arrays) if "files" in kinds else np.concatenate(arrays)
     return replace(train.stacked(validation), X=X, stacked_sets=())

@@ -22,9 +22,19 @@ from sklearn.base import BaseEstimator, clone
 
 from unspur._data import LabelledData, decode_rows, require_same_features
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
-from unspur.exceptions import InputError, LabelError, NotConvergedWarning
-from unspur.heads.base import Head, HeadData, fit_decoded_path, fit_folds, fit_path, held_out_logits
+from unspur.exceptions import InputError, LabelError, NotConvergedWarning, NotInferredWarning
+from unspur.heads.base import (
+    Head,
+    HeadData,
+    decode_head_arguments,
+    fit_decoded_path,
+    fit_folds,
+    fit_path,
+    held_out_logits,
+)
 from unspur.labels import ClassLabel
+from unspur.solvers.few_rows import FewRows
+from unspur.solvers.row_span import RowSpan
 
 #: The paper's penalties, in units of the mean variance of the rows; its 0 is replaced by a value at which separable
 #: classes still have a solution.
@@ -39,8 +49,8 @@ MAX_VARIANCE_RATIO, MIN_PENALTY = 100.0, 1e-12
 HELD_OUT_SHARE = 0.2
 #: Decimals of losses that are compared, so that layers that scaling makes equally good count as equal.
 LOSS_DECIMALS = 9
-#: Tolerance for searches of large grids and for cross-validation. Held-out losses have converged to 1e-4 there. At a
-#: larger one, heads with small penalties are far from solved on separable rows.
+#: Tolerance for searches of large grids and for cross-validation. Held-out losses have converged to 2e-4 there, also
+#: those of small penalties on separable rows, where the solver needs smaller gradients (`MAX_GRADIENT_TO_LOSS`).
 ROUGH_TOL = 1e-5
 #: Limit on doublings of the factor on the logits.
 MAX_DOUBLINGS = 60
@@ -48,6 +58,11 @@ MAX_DOUBLINGS = 60
 NEGLIGIBLE_GAIN = 0.01
 #: Columns processed together, to bound temporary copies.
 BLOCK_COLUMNS = 64
+#: Note on a choice without groups.
+CHOSEN_BY_CLASS = (
+    "No concept is known, so parameters were chosen by the held-out loss of the classes of y, which tells nothing of "
+    "the groups within a class. Label some validation rows to choose by groups."
+)
 #: The paper's grids for last layers.
 GRIDS: dict[str, dict[str, Sequence[Any]]] = {
     "ERM": {"weight_decay": PAPER_PENALTIES},
@@ -56,6 +71,7 @@ GRIDS: dict[str, dict[str, Sequence[Any]]] = {
     "DFR": {"weight_decay": PAPER_PENALTIES},
     "GroupDRO": {"weight_decay": (1.0, 0.1, 0.01, 1e-3), "adjustment": (0.0, 1.0, 2.0, 3.0, 4.0, 5.0)},
     "JTT": {"weight_decay": (1.0, 0.1, 0.01, 1e-3), "upweight": (2.0, 5.0, 10.0, 25.0)},
+    "AFR": {"weight_decay": (1.0, 0.1, 0.01, 1e-3), "gamma": (0.0, 2.0, 4.0, 8.0, 16.0)},
 }
 
 
@@ -114,6 +130,7 @@ def choose_layer(
     *,
     seed: int = 0,
     refit_all: bool = False,
+    few: FewRows | None = None,
 ) -> Selection:
     """Choose the last layer with the smallest `temperature_scaled_loss` on held-out rows.
 
@@ -121,39 +138,83 @@ def choose_layer(
     averaged over groups, then by `group_loss`. Groups are the combinations of main label and concepts that have rows.
     Held-out rows are the validation rows. Without any, they are a fifth of each group of the training rows, and the
     chosen head is fitted again on all rows. A group of one row, or in one cluster, stays in the training rows; a note
-    says so.
+    says so. For ``GroupWeighted(unknown="infer")``, training rows without a concept are held out as well, and count for
+    groups by their probabilities.
+
+    For a head that needs no concept, neither set need have one. Groups are then the classes of y, and a note says so.
+    The loss is their mean: choosing by the worst class instead, by loss or accuracy, did not find better parameters,
+    and it is noisier. Either way the choice knows nothing about groups within a class.
 
     Parameters
     ----------
     train, validation : tuples (Z, y, concept), with clusters a fourth.
-        A concept may be missing in some rows (None, NaN). Several are a mapping from their names to labels, or an array
-        (n, m). Clusters are labels of the rows that belong together.
+        A concept may be missing in some rows (None, NaN), or be None for a head that needs none. Several are a mapping
+        from their names to labels, or an array (n, m). Clusters are labels of the rows that belong together.
     refit_all : also fit the heads that were not chosen on all training rows (`Selection.fitted`).
+    few : of the training rows, if it is known.
     """
     require_same_features({"training": train, "validation": validation})
-    train, validation = ensure_decoded(train), ensure_decoded(validation, "validation")
+    needs_concept = getattr(head, "_needs_concept", True)
+    train = ensure_decoded(train, needs_concept=needs_concept)
+    validation = ensure_decoded(validation, "validation", needs_concept=needs_concept)
+    if not needs_concept and not any(_has_groups(rows) for rows in (train, validation)):
+        train, validation = train.without_concept(), validation and validation.without_concept()
+        found = _choose(head, grid, train, validation, seed, refit_all, few)
+        return replace(found, notes=(*found.notes, CHOSEN_BY_CLASS))
+    if validation is not None and not _has_groups(validation):
+        validation = None
+    return _choose(head, grid, train, validation, seed, refit_all, few)
+
+
+def _has_groups(rows: LabelledData | None) -> bool:
+    """Whether some row has a known concept."""
+    return rows is not None and bool(rows.concepts) and bool(rows.concept_known.any())
+
+
+def _choose(
+    head: Any,
+    grid: Mapping[str, Sequence[Any]],
+    train: LabelledData,
+    validation: LabelledData | None,
+    seed: int,
+    refit_all: bool,
+    few: FewRows | None,
+) -> Selection:
+    """`choose_layer`, on decoded rows and by their groups."""
     # Large grids are searched at a rough tolerance, and the chosen head is fitted once more.
     rough = clone(head)
     if several_parameters := set(grid) != {"weight_decay"}:
         rough.set_params(tol=max(head.tol, ROUGH_TOL))
-    if validation is not None and validation.concept_known.any():
-        found = select_head(rough, grid, train, validation, rank=_rank)
+    if validation is not None:
+        found = select_head(rough, grid, train, validation, rank=_rank, few=few)
         if not several_parameters:
             return found
-        return replace(found, head=_fit_quietly(clone(head).set_params(**found.parameters), train))
-    held_out_mask = train.held_out_mask(HELD_OUT_SHARE, np.random.default_rng(seed))
-    notes = _notes_on_missing_groups(train, held_out_mask)
+        return replace(found, head=_path(head, [found.parameters], train, few)[0])
+    visible = _with_inferred_groups(head, train)
+    held_out_mask = visible.held_out_mask(HELD_OUT_SHARE, np.random.default_rng(seed))
+    notes = _notes_on_missing_groups(visible, held_out_mask)
     if not held_out_mask.any():
-        few = "No group has two rows" if train.clusters is None else "No group has clusters to hold out"
-        note = f"{few}, so no penalty could be chosen; it is {head.weight_decay:g}, the default."
-        return Selection(_fit_quietly(head, train), {}, (), notes=(*notes, note))
-    found = select_head(rough, grid, train.select(~held_out_mask), train.select(held_out_mask), rank=_rank)
+        reason = "No group has two rows" if train.clusters is None else "No group has clusters to hold out"
+        note = f"{reason}, so no penalty could be chosen; it is {head.weight_decay:g}, the default."
+        return Selection(_path(head, [{}], train, few)[0], {}, (), notes=(*notes, note))
+    rest, chosen_on = train.select(~held_out_mask), visible.select(held_out_mask)
+    found = select_head(rough, grid, rest, chosen_on, rank=_rank, few=few and few.select(~held_out_mask))
     if refit_all and found.fitted:
-        again = _path(head, [{"weight_decay": penalty} for penalty in found.fitted], train)
+        again = _path(head, [{"weight_decay": penalty} for penalty in found.fitted], train, few)
         by_penalty = dict(zip(found.fitted, again, strict=True))
         return replace(found, head=by_penalty[found.penalty], fitted=by_penalty, notes=notes)
-    best = _fit_quietly(clone(head).set_params(**found.parameters), train)
-    return replace(found, head=best, fitted={}, notes=notes)
+    return replace(found, head=_path(head, [found.parameters], train, few)[0], fitted={}, notes=notes)
+
+
+def _with_inferred_groups(head: Any, rows: LabelledData) -> LabelledData:
+    """The rows, with inferred groups if the head infers concepts and some are missing."""
+    if not getattr(head, "_infers_concept", False) or rows.concept_known.all():
+        return rows
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotInferredWarning)  # the fits say so
+        inferred = head._prepared(HeadData(rows, None, np.empty(0), None)).train
+    found: LabelledData = inferred.with_inferred_groups()
+    return found
 
 
 def cross_validate_penalty(
@@ -171,46 +232,74 @@ def cross_validate_penalty(
 
     The loss is that of the held-out rows of all folds together. The chosen head is fitted on `all_rows`: the training
     rows, and the validation rows if there are any. `validation_only` is for a head that is trained on validation rows
-    alone, as DFR is: `data.train` has the validation rows then, and the head gets them as such. Rows are visited where
-    they live.
+    alone, as DFR is: `data.train` has the validation rows then, and the head gets them as such. If concepts were
+    inferred, rows without one are held out in the folds too, and count for groups by their probabilities. Rows are
+    visited where they live.
     """
     train, validation = data.train, data.validation
     rough = clone(head).set_params(tol=max(head.tol, ROUGH_TOL))
     visible = head._visible(train)
+    if train.inferred is not None:
+        train = visible
     if head._is_one_regression:
         visible.geometry(visible.source(), balanced=head._weights == "groups")  # once, for all folds
 
     def fit_all_rows(penalty: float) -> Head:
-        rows = visible if all_rows is train else head._visible(all_rows)
+        rows = visible if all_rows is data.train else head._visible(all_rows)
         held_out = rows if validation_only else None
         setting = [{"weight_decay": penalty}]
         return fit_decoded_path(head, setting, replace(data, train=rows, validation=held_out), features_from)[0]
 
     fold = None if validation is not None else train.folds(folds, rng)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NotConvergedWarning)  # a value that cannot be solved is not chosen
-        visible_data = replace(data, train=visible)
-        fitted = fit_folds(rough, penalties, visible_data, features_from, fold, folds, validation_only=validation_only)
+    if fold is not None:
+        # Heads fitted without the fold of a row must know its group, so one row or cluster of a group is not enough.
+        trained = _groups_outside_folds(train, fold, folds)
+        evaluated_on, evaluated = train, (fold >= 0) & trained[fold, train.group]
+        notes = _notes_on_missing_groups(train, evaluated)
+        classes = trained.reshape(folds, train.n_classes, -1).any(axis=2).sum(axis=1)
+        if not evaluated.any() or classes.min() < 2:
+            reason = f"{_too_few(train)} to hold some out"
+            note = f"{reason}, so no penalty could be chosen; it is {head.weight_decay:g}, the default."
+            return Selection(fit_all_rows(head.weight_decay), {}, (), notes=(*notes, note))
+    visible_data = replace(data, train=visible)
+    fitted = _fit_folds(rough, penalties, visible_data, features_from, fold, folds, validation_only=validation_only)
     if fold is None:
         assert validation is not None
         evaluated_on, evaluated = validation, (validation.weight > 0) & validation.concept_known
-        everything = np.zeros(len(validation), dtype=np.intp)
-        differences = _differences(held_out_logits(fitted, validation, everything), validation)
-    else:
-        # A group of one row is never both trained on and held out.
-        evaluated_on, evaluated = train, (fold >= 0) & (train.counts > 1)[train.group]
-        differences = _differences(held_out_logits(fitted, train, fold), train)
-    notes = _notes_on_missing_groups(train, evaluated) if validation is None else ()
-    if not evaluated.any():
-        last = fit_all_rows(head.weight_decay)
-        note = f"No group has two rows, so no penalty could be chosen; it is {head.weight_decay:g}, the default."
-        return Selection(last, {}, (), notes=(*notes, note))
+        fold, notes = np.zeros(len(validation), dtype=np.intp), ()
+    differences = _differences(held_out_logits(fitted, evaluated_on, fold), evaluated_on)
     group, weight = _numbered(evaluated_on.group[evaluated]), evaluated_on.weight[evaluated]
     keys = [_ranking_key(one[evaluated], group, weight) for one in differences]
     best = min(range(len(penalties)), key=keys.__getitem__)
     last = fit_all_rows(penalties[best])
     table = tuple(({"weight_decay": penalty}, key[0]) for penalty, key in zip(penalties, keys, strict=True))
     return Selection(last, {"weight_decay": penalties[best]}, table, notes=notes)
+
+
+def cross_fit(head: Head, rows: LabelledData, folds: int, rng: np.random.Generator) -> tuple[FloatArray, float]:
+    """Logits of each row minus that of its own class, (n, K), by heads fitted without its fold; and their penalty.
+
+    One penalty serves all folds, the best of `penalty_grid` by the rule of `choose_layer`. Rows are in memory, their
+    groups are the classes of the task, and clusters are kept together.
+    """
+    features_from = clone(head)
+    (X,) = RowSpan.of(rows.X)[1]
+    arguments = {**replace(rows, X=X).arguments(), "concept": None}
+    data = decode_head_arguments(features_from, arguments, {}, None, needs_concept=False)
+    fold, penalties = data.train.folds(folds, rng), penalty_grid(rows.X)
+    rough = clone(head).set_params(tol=max(head.tol, ROUGH_TOL))
+    fitted = _fit_folds(rough, penalties, data, features_from, fold, folds)
+    differences = _differences(held_out_logits(fitted, data.train, fold), data.train)
+    keys = [_ranking_key(one, data.train.group) for one in differences]
+    best = min(range(len(penalties)), key=keys.__getitem__)
+    return differences[best], penalties[best]
+
+
+def _fit_folds(*arguments: Any, **options: Any) -> list[list[Head]]:
+    """`heads.base.fit_folds`, without warnings: a value that cannot be solved is not chosen."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotConvergedWarning)
+        return fit_folds(*arguments, **options)
 
 
 def _differences(logits: FloatArray, rows: LabelledData) -> FloatArray:
@@ -220,11 +309,12 @@ def _differences(logits: FloatArray, rows: LabelledData) -> FloatArray:
     return np.asarray(logits - np.take_along_axis(logits, rows.main.codes[None, :, None], axis=2))
 
 
-def ensure_decoded(rows: Any, what: str = "training") -> Any:
+def ensure_decoded(rows: Any, what: str = "training", *, needs_concept: bool = True) -> Any:
     """Rows passed as a tuple, decoded; None and decoded rows are returned unchanged."""
     if rows is None or isinstance(rows, LabelledData):
         return rows
-    return decode_rows(rows, what, least=2 if what == "training" else 1)  # others are only evaluated on
+    least = 2 if what == "training" else 1  # others are only evaluated on
+    return decode_rows(rows, what, least=least, needs_concept=needs_concept)
 
 
 def penalty_grid(Z: Array) -> tuple[float, ...]:
@@ -266,6 +356,7 @@ def select_head(
     *,
     held_out: Any = None,
     rank: Callable[[Any, LabelledData], tuple[float, ...]] | None = None,
+    few: FewRows | None = None,
 ) -> Selection:
     """Fit a head with every combination of `grid` and keep the one with the least loss on the validation rows.
 
@@ -275,6 +366,7 @@ def select_head(
     held_out : rows that go to the fit itself, for heads that train on such.
     rank : sort key of a fitted head, whose first number is the loss of the table; by default `group_loss`, the
         paper's rule.
+    few : of the training rows, if it is known.
     """
     require_same_features({"training": train, "validation": validation, "held-out": held_out})
     train, validation = ensure_decoded(train), ensure_decoded(validation, "validation")
@@ -285,7 +377,7 @@ def select_head(
     if more:
         fitted = [_fit_quietly(clone(head).set_params(**parameters), train, **more) for parameters in settings]
     else:
-        fitted = _path(head, settings, train)
+        fitted = _path(head, settings, train, few)
     ranks = [(group_loss(one, validation),) if rank is None else rank(one, validation) for one in fitted]
     best = min(range(len(ranks)), key=ranks.__getitem__)
     table = tuple((parameters, found[0]) for parameters, found in zip(settings, ranks, strict=True))
@@ -299,10 +391,26 @@ def _fit_quietly(head: Any, rows: LabelledData, **more: Any) -> Any:
         return head.fit(**rows.arguments(), **more)
 
 
-def _path(head: Any, settings: Sequence[Mapping[str, Any]], rows: LabelledData) -> list[Any]:
+def _path(
+    head: Any, settings: Sequence[Mapping[str, Any]], rows: LabelledData, few: FewRows | None = None
+) -> list[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)
-        return fit_path(head, settings, **rows.arguments())
+        return fit_path(head, settings, **rows.arguments(), few=few)
+
+
+def _groups_outside_folds(rows: LabelledData, fold: IntArray, n_folds: int) -> BoolArray:
+    """Which groups have rows outside each fold, shape (folds, groups); rows of negative folds do not count."""
+    live, shape = fold >= 0, (n_folds, rows.n_groups)
+    cell = fold[live] * rows.n_groups + rows.group[live]
+    inside = np.bincount(cell, minlength=n_folds * rows.n_groups).reshape(shape)
+    return np.asarray(inside.sum(axis=0) > inside)
+
+
+def _too_few(rows: LabelledData) -> str:
+    if rows.clusters is None:
+        return "There are too few rows"
+    return "The rows lie in too few clusters" if not rows.clusters_are_duplicates else "Too few rows are different"
 
 
 def _notes_on_missing_groups(train: LabelledData, held_out_mask: BoolArray) -> tuple[str, ...]:
@@ -399,7 +507,7 @@ def _ranking_key(
 
 
 def _rank(head: Any, rows: LabelledData) -> tuple[float, float, float]:
-    return _ranking_key(*logit_differences(head, rows))
+    return _ranking_key(*logit_differences(head, rows), None if rows.expected_counts is None else rows.weight)
 
 
 def logit_differences(head: Any, rows: Any) -> tuple[FloatArray, IntArray]:

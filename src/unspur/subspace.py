@@ -17,6 +17,8 @@ from unspur.exceptions import EmptySubspaceError, InputError
 
 #: Share of its length outside a span up to which a direction counts as inside.
 MAX_OUTSIDE_SHARE = 1e-8
+#: Singular values of ``I − LᵀR`` up to this are rounding errors: a projection has none.
+IDENTITY_TOL = 1e-8
 
 
 def _frozen(array: Array) -> FloatArray:
@@ -191,7 +193,7 @@ class AffineMap:
             return self.ambient if self.form == "remove" else 0
         if self.form == "remove":  # rank(I_d − R Lᵀ) = d − k + rank(I_k − Lᵀ R)
             small = np.eye(width) - self.left.T @ self.right
-            return int(self.ambient - width + np.linalg.matrix_rank(small, tol=1e-8))
+            return int(self.ambient - width + np.linalg.matrix_rank(small, tol=IDENTITY_TOL))
         small = np.linalg.qr(self.right)[1] @ np.linalg.qr(self.left)[1].T
         return int(np.linalg.matrix_rank(small))
 
@@ -251,6 +253,33 @@ class AffineMap:
         form: Literal["remove", "keep"] = "remove" if first.form == self.form == "remove" else "keep"
         image = self(first(first.centre))
         return AffineMap(first.centre, right, left, form, image - first.centre if form == "remove" else image)
+
+    def collapsed(self) -> AffineMap:
+        """The same map; a removal of all dimensions becomes a constant, which leaves no digit of a row."""
+        if self.form == "keep" or self.right.shape[1] != self.ambient:
+            return self
+        if np.abs(np.eye(self.ambient) - self.left.T @ self.right).max() > IDENTITY_TOL:
+            return self
+        nothing = np.empty((self.ambient, 0))
+        return AffineMap(self.centre, nothing, nothing, "keep", self.centre + self.offset)
+
+    def scaled(self, strength: float) -> AffineMap:
+        """The map that goes a share of the way: ``x ↦ x + strength · (self(x) − x)``, with `strength` in [0, 1].
+
+        At 1 it is the map itself, and at 0 the identity. Between them a map that keeps a subspace is refused: it would
+        subtract a share of all other directions, which needs factors as wide as the rows.
+        """
+        if not 0 <= strength <= 1:
+            raise InputError(f"strength is a number from 0 (no removal) to 1 (the whole removal); got {strength}.")
+        if strength == 1:
+            return self
+        if strength == 0:
+            return AffineMap.removing(Subspace.empty(self.ambient), self.centre)
+        if self.form == "keep":
+            raise InputError(
+                f"A projection onto a subspace has strength 0 or 1; got {strength:g}. Remove the other one."
+            )
+        return AffineMap(self.centre, self.right, strength * self.left, "remove", strength * self.offset)
 
     def matrix(self) -> FloatArray:
         """The linear part as a dense matrix M of shape (d, d), acting on rows as `x @ M`."""

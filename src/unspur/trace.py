@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from unspur._markup import MarkupTable
 from unspur._reading import MAYBE_NUMBER, NUMBER, brief, require_kinds
 from unspur._text import filled
 from unspur.criteria import LABEL, Role, TTest, Verdict
@@ -35,6 +36,11 @@ class Step:
     verdict: Verdict
     evaluations: int
     solver: str
+
+    @property
+    def place(self) -> str:
+        """Round and step: "2.1" is the first main-task direction of round 2, "2" its spurious direction."""
+        return f"{self.outer}.{self.inner}" if self.inner else f"{self.outer}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and words, ready for JSON."""
@@ -233,25 +239,41 @@ class Trace:
                 lines.append(f"{' ' * 8}… {between} more test{'s' if between > 1 else ''}")
             verdict = step.verdict
             mark = "✓" if verdict.proper else "✗"
-            place = f"{step.outer}.{step.inner}" if step.inner else f"{step.outer}"
             figures = "".join(f"{test.t_text:>16}{test.p:>9.2g}" for test in (verdict.informative, verdict.own))
-            decision = "accepted" if verdict.proper else "rejected"
-            lines.append(f"{mark} {place:<5} {verdict.role:<10}{figures}  {decision}")
+            lines.append(f"{mark} {step.place:<5} {verdict.role:<10}{figures}  {verdict.decision}")
             lines.append(filled(verdict.reason, " " * 8))
         lines.append("─" * len(head))
         if len(shown) < len(self.steps):
-            lines.append(f"accepted: {self.passed}, in {self.steps[-1].outer} rounds")
-        lines.append("informative: t < 0 beats chance")
-        lines.append("specific: t < 0 speaks for spurious, t > 0 for main")
-        if self.round_zero_note:
-            lines.append(filled(f"round 0: {self.round_zero_note}", further="  "))
-        lines.append(filled(f"stopped: {self.stopped}", further="  "))
-        if self.reused:
-            lines.append(f"tested on {self.reused:,} validation rows that are training rows as well")
-        lines.append(f"weight decay {self.weight_decay:g}, Δ = {self.delta:.3g}")
-        return "\n".join(lines)
+            rounds = self.steps[-1].outer
+            lines.append(f"accepted: {self.passed}, in {rounds} rounds")
+            if rounds > 1:
+                lines.append("every round estimates the main-task directions anew")
+        return "\n".join([*lines, *(filled(line, further="  ") for line in self._legend())])
 
     __repr__ = __str__
+
+    def _legend(self) -> list[str]:
+        """What the statistics mean, and how the search ended."""
+        legend = ["informative: t < 0 beats chance", "specific: t < 0 speaks for spurious, t > 0 for main"]
+        if self.round_zero_note:
+            legend.append(f"round 0: {self.round_zero_note}")
+        legend.append(f"stopped: {self.stopped}")
+        if self.reused:
+            legend.append(f"tested on {self.reused:,} validation rows that are training rows as well")
+        return [*legend, f"weight decay {self.weight_decay:g}, Δ = {self.delta:.3g}"]
+
+    def _markup(self) -> MarkupTable:
+        """The table of `__str__`, for notebooks and cards."""
+        head = ("step", "direction", "informative: t", "p", "specific: t", "p", "decision")
+        lines = []
+        for step in self.steps:
+            verdict, tests = step.verdict, (step.verdict.informative, step.verdict.own)
+            figures = [figure for test in tests for figure in (test.t_text, f"{test.p:.2g}")]
+            lines.append((step.place, verdict.role, *figures, f"{verdict.decision}: {verdict.reason}"))
+        return MarkupTable(f"Tests of directions for {self.name}", head, tuple(lines), tuple(self._legend()))
+
+    def _repr_html_(self) -> str:
+        return self._markup().html()
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,6 +349,9 @@ class Traces:
         return "\n\n".join(f"{filled(_heading(name, trace))}\n{trace}" for name, trace in self.parts.items())
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return "".join(trace._repr_html_() for trace in self.parts.values())
 
 
 def _storable(value: Any) -> Any:

@@ -354,6 +354,8 @@ def test_page_and_chart_follow_the_colour_scheme(visit):
     dark = {"media": "", "features": [{"name": "prefers-color-scheme", "value": "dark"}]}
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", dark)
     wait_for(browser, "matchMedia('(prefers-color-scheme: dark)').matches")
+    bright = f"{pixels}.some((value, k, all) => k % 4 === 0 && value > 150 && all[k + 3] === 255)"
+    wait_for(browser, bright)  # drawn with the next frame, too
     ground, line = seen()
     assert ground == "rgb(18, 21, 24)"
     assert line > 150

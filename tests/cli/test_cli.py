@@ -15,11 +15,12 @@ from click.testing import CliRunner
 
 from tests.entangled import entangled_rows
 from tests.optional import pandas as pd
-from unspur import compare
+from unspur import LEACE, compare
 from unspur.cli import embed, main, options
 from unspur.datasets import make_toy
-from unspur.embed import embedding
+from unspur.embed import embedding, loading
 from unspur.embed.base import Precision
+from unspur.embed.huggingface import Pooling
 from unspur.heads import HEADS
 from unspur.io.files import read_table
 from unspur.removers import load
@@ -96,6 +97,26 @@ def test_fit_apply_and_evaluate_on_every_kind_of_file(toy, tmp_path, kind):
     assert 0.5 < results["removed"]["worst"] <= 1
 
 
+def test_fit_with_a_strength(toy, tmp_path):
+    names = write(toy, tmp_path, "npz")
+    folder = str(tmp_path / names[0]), *names[1:]
+    for strength, said in (("0.5", "removed with a strength of 0.5"), ("0", "No direction was removed")):
+        for method in ("recommended", "LEACE"):
+            output = tmp_path / f"{method}-{strength}.safetensors"
+            shown = invoke("fit", *folder, "--method", method, "--strength", strength, "--output", output, code=0)
+            assert said in " ".join(shown.split())
+            assert load(output).strength_ == float(strength)
+    clean = tmp_path / "clean.npz"
+    for name, said in (
+        ("LEACE-0.5", "1 of 6 directions removed with a strength of 0.5"),
+        ("LEACE-0", "0 of 6 directions removed:"),
+    ):
+        shown = invoke("apply", tmp_path / f"{name}.safetensors", folder[0], "--output", clean, "--force", code=0)
+        assert said in " ".join(shown.split())
+    shown = invoke("fit", *folder, "--strength", "1.5", "--output", tmp_path / "no.safetensors", code=2)
+    assert "1.5 is not in the range 0<=x<=1" in shown
+
+
 def test_separate_validation_and_test_files(toy, tmp_path):
     for name, part in (("train", slice(0, 400)), ("val", slice(400, 600)), ("test", slice(600, 800))):
         np.savez(tmp_path / f"{name}.npz", Z=toy.Z[part].astype(np.float32), y=toy.y[part], c=toy.concept[part])
@@ -147,7 +168,11 @@ def _pickled():
         ("twice.csv", b"a,a,y,c\n1,2,0,1\n1,2,1,0\n", "several columns named 'a'"),
         ("gap.csv", b"a,b,y,c\n1,,0,1\n1,2,1,0\n", "1 NaN in column 'b'"),
         ("latin.csv", "é,b,y,c\n1,2,0,1\n".encode("latin-1"), "not UTF-8"),
-        ("packed.csv", gzip.compress(b"a,b,y,c\n1,2,0,1\n", mtime=0), "it is compressed (gzip). Unpack it first."),
+        (
+            "packed.csv",
+            gzip.compress(b"a,b,y,c\n1,2,0,1\n", mtime=0),
+            "it is compressed (gzip). Let its name end in .gz.",
+        ),
         ("sheet.csv", b"PK\x03\x04...", "it is a zip archive, or a spreadsheet"),
         ("columns.csv", b"PAR1...", "it is a Parquet file. Let its name end in .parquet."),
         ("objects.npy", _pickled(), "Python objects"),
@@ -195,7 +220,7 @@ def test_demo_raises_the_worst_group_and_draws_a_figure(tmp_path):
     said = " ".join(result["verdict"])
     assert "A group-weighted head on the original rows, without a removal, does as well" in said
     assert "LEACE, with 1 direction instead of 7, does as well" in said
-    assert "The gap between the best group (" in said
+    assert "With a group-weighted head, the gap between the best group (" in said
     assert result["penalty"]["as they are"] == result["penalty"]["JSE"] == 1e-6
     (line,) = (line for line in README.read_text(encoding="utf-8").splitlines() if line.startswith("| digits"))
     told = [float(figure) for figure in re.findall(r"\| (\d+\.\d) \(", line)]
@@ -234,8 +259,8 @@ def fitted(toy, tmp_path):
 
 def test_columns_are_matched_by_name(toy, fitted):
     folder, labels = fitted
-    frame = pd.read_csv(folder / "rows.csv")
-    frame[frame.columns[::-1]].to_csv(folder / "turned.csv", index=False)
+    frame, words = (pd.read_csv(folder / "rows.csv", dtype=kind) for kind in (None, str))
+    words[words.columns[::-1]].to_csv(folder / "turned.csv", index=False)  # words keep all digits
     keep = ["--label", "bird", "--label", "background"]
     for name in ("rows", "turned"):
         out = ["--output", folder / f"{name}-clean.csv"]
@@ -387,7 +412,7 @@ def test_labels_are_not_dropped_in_silence(toy, fitted):
     folder, _ = fitted
     np.savez(folder / "rows.npz", Z=toy.Z, y=toy.y)
     command = ["apply", folder / "r.safetensors", folder / "rows.npz", "--output"]
-    assert "can hold no labels" in invoke(*command, folder / "clean.npy")
+    assert "can hold no labels, and the rows have y;" in invoke(*command, folder / "clean.npy")
     invoke(*command, folder / "clean.npy", "--ignore", "y", code=0)
     assert "has no array 'nosuch'" in invoke(*command, folder / "clean.npz", "--label", "nosuch")
     assert "no 'nosuch' to ignore" in invoke(*command, folder / "clean.npz", "--ignore", "nosuch")
@@ -400,7 +425,6 @@ def test_labels_are_not_dropped_in_silence(toy, fitted):
         (["--weight-decay", "nan"], "neither a number nor"),
         (["--cv", "1"], "one fold"),
         (["--seed", "-1"], "--seed"),
-        (["--missing-concept", "abc"], "is not"),
         (["--validation", "narrow.csv"], "lacks the columns 'f4', 'f5'"),
     ],
 )
@@ -428,6 +452,25 @@ def test_files_of_spreadsheets_and_pandas_are_read_as_meant(toy, tmp_path):
     (tmp_path / "exact.csv").write_text(labels)
     table = read_table(tmp_path / "exact.csv", ("y", "c"))
     assert len(set(table.label("y"))) == len(set(table.label("c"))) == 2
+
+
+def test_apply_says_when_a_column_of_vectors_is_taken_apart(toy, tmp_path):
+    removal = tmp_path / "removal.safetensors"
+    LEACE().fit(toy.Z, toy.y, concept=toy.concept).save(removal)
+    wide = pd.DataFrame(toy.Z, columns=list("abcdef"))
+    pd.DataFrame({"id": range(800), "embedding": list(toy.Z)}).to_parquet(tmp_path / "lists.parquet")
+    wide.to_parquet(tmp_path / "wide.parquet")
+    note = "Note: the vectors became the columns z0 to z5."
+
+    def applied(file, output):
+        return " ".join(invoke("apply", removal, tmp_path / file, "--output", tmp_path / output, code=0).split())
+
+    assert note in applied("lists.parquet", "new.parquet")
+    assert note not in applied("lists.parquet", "folder")
+    assert note not in applied("wide.parquet", "new-wide.parquet")
+    assert list(pd.read_parquet(tmp_path / "new.parquet")) == ["id", *(f"z{i}" for i in range(6))]
+    assert list(pd.read_parquet(tmp_path / "folder" / "lists.parquet")) == ["id", "embedding"]
+    assert list(pd.read_parquet(tmp_path / "new-wide.parquet")) == list("abcdef")
 
 
 @pytest.mark.parametrize("line", ["sep=;", '"sep=;"', "SEP=,", "sep=\t"])
@@ -520,4 +563,7 @@ def test_names_that_the_command_line_writes_out_are_those_of_the_library():
     assert compare.known_names(options.REMOVER_NAMES, compare.REMOVERS) == list(compare.REMOVERS)
     assert tuple(HEADS) == options.HEAD_NAMES
     assert get_args(Precision) == embed.PRECISIONS
-    assert embed.DEFAULT_BATCH == embedding.DEFAULT_BATCH
+    assert set(get_args(Pooling)) == set(embed.POOLINGS)
+    said = {option.name: option.help for option in embed.embed_command.params if option.name in ("batch", "workers")}
+    assert f"({embedding.BATCH}; on a GPU {embedding.GPU_BATCH})" in said["batch"]
+    assert f"up to {loading.MAX_THREADS})" in said["workers"]

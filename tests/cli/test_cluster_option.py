@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from tests.optional import pandas as pd
 from unspur.cli import main
 from unspur.clusters import clusters_in_two, held_out
 
@@ -50,6 +51,16 @@ def test_fit_counts_clusters_and_not_rows(file, tmp_path):
     )
     assert told["spurious"] == 0 < untold["spurious"]
     assert told["ambient"] == untold["ambient"] == 5  # the column is no feature
+
+
+def test_one_seed_divides_the_rows_of_every_kind_of_file_alike(file, tmp_path):
+    frame = pd.read_csv(file)
+    frame.to_parquet(tmp_path / "rows.parquet", index=False)
+    losses = []
+    for rows in (file, tmp_path / "rows.parquet"):
+        done = invoke("fit", rows, *LABELS, "--cluster", "film", "--json", "--output", tmp_path / "m", "--force")
+        losses.append(json.loads(done.stdout)["held_out_losses"])
+    assert losses[0] == losses[1]
 
 
 def test_too_few_clusters_are_told_by_the_names_of_the_columns(file, tmp_path):
@@ -189,6 +200,59 @@ def test_clusters_of_two_files_are_compared_as_they_are_written(file, tmp_path):
     )
     said = " ".join(invoke(*fit, code=1).stderr.split())
     assert "values of film are among the training rows and the validation rows" in said
+
+
+def test_clusters_of_two_files_may_be_numbers_of_two_types(drawn, tmp_path):
+    Z, y, s, film = drawn
+    for name, numbers in (("a", film + 100), ("same", film + 100.0), ("others", film + 500.0)):
+        np.savez(tmp_path / f"{name}.npz", Z=Z + (name != "a"), bird=y, background=s, film=numbers)
+
+    def fit(other, code):
+        output = ("--force", "--output", tmp_path / "r.safetensors")
+        files = (tmp_path / "a.npz", "--validation", tmp_path / f"{other}.npz")
+        return " ".join(invoke("fit", *files, *LABELS, "--cluster", "film", *DECAY, *output, code=code).stderr.split())
+
+    assert "60 values of film are among the training rows and the validation rows, such as '100';" in fit("same", 1)
+    assert fit("others", 0) == ""  # control
+
+
+DAYS = pd.to_datetime("2020-01-01") + pd.to_timedelta(np.arange(60), "D")
+TIMES = {
+    "times": DAYS,
+    "finer": DAYS.as_unit("ns"),
+    "days": DAYS.date,
+    "zoned": DAYS.tz_localize("UTC"),
+    "hours": DAYS + pd.to_timedelta(1, "h"),
+}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        *((f"{kind}.parquet", f"{kind}.csv") for kind in TIMES),
+        ("days.csv", "times.parquet"),
+        ("days.parquet", "times.parquet"),
+        ("times.parquet", "finer.parquet"),
+    ],
+)
+def test_clusters_may_be_dates_in_one_file_and_text_in_another(drawn, tmp_path, one, other):
+    Z, y, s, film = drawn
+
+    def compare(shift, code):
+        for k, name in enumerate((one, other)):
+            kind, end = name.split(".")
+            frame = pd.DataFrame(Z + k, columns=[f"f{i}" for i in range(5)])
+            days = pd.Series(TIMES[kind]) + pd.to_timedelta(100 * k * shift, "D")
+            frame = frame.assign(bird=y, background=s, film=days[film].array)
+            path = tmp_path / f"{k}.{end}"
+            frame.to_csv(path, index=False) if end == "csv" else frame.to_parquet(path)
+        files = (tmp_path / f"0.{one.split('.')[1]}", "--test", tmp_path / f"1.{other.split('.')[1]}")
+        what = ("--cluster", "film", "--remover", "none", "--head", "ERM")
+        return " ".join(invoke("compare", *files, *LABELS, *what, code=code).stderr.split())
+
+    said = compare(0, 1)
+    assert "60 values of film are among the training rows and the test rows, such as '2020-01-01" in said
+    assert "are among the training rows" not in compare(1, 0)  # control
 
 
 def test_clusters_among_training_and_test_rows_are_refused_and_the_next_command_names_them(file, tmp_path):

@@ -8,14 +8,17 @@ import pytest
 from click.testing import CliRunner
 from numpy.testing import assert_allclose, assert_array_equal
 
+from tests.optional import Image
 from tests.optional import pandas as pd
 
 pytest.importorskip("PIL")
 
 from tests.embed.conftest import tiny_bert  # noqa: F401 — a fixture
 from unspur.cli import main
+from unspur.cli.report import row_content
 from unspur.embed.registry import ENCODERS, load_encoder
 from unspur.embed.store import EmbeddingStore
+from unspur.io.files import read_table
 from unspur.removers import load
 
 PICTURES = 240
@@ -65,6 +68,16 @@ def test_a_table_of_images_becomes_a_store(photos, squares):
     assert f"{PICTURES} rows × 20, digest {store.digest}" in said
     command = f"unspur fit {folder} --where split=train --main square --concept ground --output ground.safetensors"
     assert command in " ".join(said.replace("\\\n", "").split())
+
+
+def test_the_name_of_a_concept_may_have_slashes_and_that_of_its_file_has_none(photos, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table = photos / "slashes.csv"
+    table.write_text((photos / "squares.csv").read_text().replace("ground", "back/gr\\ound", 1))
+    said = unspur("embed", table, "--encoder", "grey-50", "--pca", 20, "--output", "store")
+    following = shlex.split(said.split("Next: unspur ")[1].replace("\\\n", ""))
+    assert following[-3:] == ["back/gr\\ound", "--output", "back-gr-ound.safetensors"]
+    unspur(*following, "--cv", 2)
 
 
 def test_what_comes_next_works_as_it_is_printed(squares, tmp_path, monkeypatch):
@@ -216,7 +229,7 @@ def test_tables_of_texts_and_of_pairs(tiny_bert, tmp_path):  # noqa: F811
     [
         ([], "Name a SOURCE and an --encoder"),
         (["mine.csv"], "Name a SOURCE and an --encoder"),
-        (["mine", "--encoder", "grey-50"], "There is no source 'mine'. Give a .csv file, or a published dataset ("),
+        (["mine", "--encoder", "grey-50"], "There is no source 'mine'. Give a table (.csv, .tsv"),
         (["mine.csv", "--encoder", "grey-50"], "mine.csv needs --output"),
     ],
 )
@@ -229,7 +242,8 @@ def test_misuse_is_explained(tmp_path, monkeypatch, arguments, message):
 def test_without_packages_that_bring_datasets_it_says_where_they_are(tmp_path, monkeypatch):
     monkeypatch.setattr("unspur.embed.registry._points", lambda _: {})
     said = unspur("embed", "celeba", "--encoder", "grey-50", "--output", tmp_path / "store", code=2)
-    assert "There is no source 'celeba'. Give a .csv file, or a published dataset (none is installed" in said
+    assert "There is no source 'celeba'. Give a table (" in said
+    assert "or a published dataset (none is installed" in said
     assert "pip install -e reproduction" in said
 
 
@@ -250,3 +264,24 @@ def test_the_list_names_every_encoder_with_its_width_and_needs():
         assert f"{entry['width']} numbers" in shown
         assert ", ".join(entry["needs"]) in " ".join(shown.split())
     assert "Example:" in unspur("embed", "--help")
+
+
+def test_class_folders_become_a_store_and_are_shown(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    for number in range(48):
+        folder = tmp_path / "birds" / ("gull", "tern")[number % 2] / ("sea", "land")[number // 2 % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 255, (8, 8, 3), dtype=np.uint8)).save(folder / f"{number}.png")
+    (tmp_path / "birds" / "readme.txt").write_text("x")
+    said = unspur("embed", "birds", "--encoder", "grey-50", "--output", "store")
+    assert "Note: 1 files that are no pictures were left out, such as birds/readme.txt." in " ".join(said.split())
+    assert "--main class" in " ".join(said.split())
+    assert "--concept subfolder" in " ".join(said.split())
+    store = EmbeddingStore.open("store")
+    assert store.manifest["dataset"]["name"] == "birds"
+    found = row_content("birds", read_table("store"), None)
+    assert found["pictures"][0].size == (8, 8)
+    # A column is still a column where a folder has its name.
+    np.savez("rows.npz", Z=rng.standard_normal((4, 2)), birds=np.array(["a gull", "a tern", "a duck", "a swan"]))
+    assert row_content("birds", read_table("rows.npz"), None) == {"texts": ["a gull", "a tern", "a duck", "a swan"]}

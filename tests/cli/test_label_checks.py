@@ -2,6 +2,7 @@
 
 import csv
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -198,11 +199,13 @@ def test_text_among_the_features_is_named_with_its_row_and_what_to_do(birds):
     said = fit(code=1)[1]
     assert "column 'note' holds 'hello' in row 1, which is not a number (nor is all of 'my file', 'f5')" in said
     assert "--ignore note --ignore 'my file' --ignore f5" in said
+    assert "--show" not in said  # which fit does not have
     fit("rows.csv", "--ignore", "note", "--ignore", "my file", "--ignore", "f5")
     birds["f3"] = birds["f3"].astype(object)
     birds.loc[16, "f3"] = "n/a"
     birds.to_csv("rows.csv", index=False)
-    assert "column 'f3' holds 'n/a' in row 17, which is not a number. If it is no" in fit(code=1)[1]
+    said = fit(code=1)[1]
+    assert "column 'f3' holds 'n/a' in row 17, which is not a number. If it is a missing value, drop the row" in said
 
 
 @pytest.mark.parametrize("separator", [";", "\t"])
@@ -338,6 +341,67 @@ def test_a_value_for_not_known_that_no_row_has_is_noted(birds):
     assert "background has one class only (True)" in fit("rows.parquet", "--missing-concept", "False", code=1)[1]
 
 
+# Labels in two files
+
+
+def in_two_files(birds, gaps, *, word, kind="csv"):
+    """Write 0 and 1 as the concept of two files; in one of them, a word instead in every tenth row."""
+    files = []
+    for file, half in (("a", birds[:300]), ("b", birds[300:])):
+        half = half.assign(background=(half["background"] == "sea").astype(int))
+        if file == gaps:
+            half["background"] = half["background"].astype(str).where(np.arange(300) % 10 > 0, word)
+        getattr(half, f"to_{kind}")(f"{file}.{kind}", index=False)
+        files.append(f"{file}.{kind}")
+    return files
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("gaps", ["a", "b"])
+@pytest.mark.parametrize("verb", ["fit", "compare"])
+def test_a_word_for_not_known_in_one_of_two_files_is_no_class(birds, kind, gaps, verb):
+    """A word in one file makes its other classes text, too; they are the numbers of the other file."""
+    option, *more = {
+        "fit": ("--validation", "--method", "JSE", "--output", "r.safetensors", "--force"),
+        "compare": ("--test", "--remover", "JSE", "--head", "ERM"),
+    }[verb]
+
+    def results(word, *missing):
+        one, other = in_two_files(birds, gaps, word=word, kind=kind)
+        said, noted = unspur(verb, one, option, other, *LABELS, *more, *missing, "--json")
+        assert "has no effect" not in noted
+        found = json.loads(said)
+        return found["trace"] if verb == "fit" else found[0]["accuracy"]["worst"]
+
+    assert results("?", "--missing-concept", "?") == results("")  # an empty cell
+    if gaps == "b":  # the control: nobody says what it means
+        one, other = in_two_files(birds, gaps, word="?", kind=kind)
+        refused = unspur(verb, one, option, other, *LABELS, *more, code=1)[1]
+        assert "has the value '?', which the training rows do not have (['0', '1'])" in refused
+
+
+@pytest.mark.parametrize("gaps", ["a", "b"])
+def test_parquet_files_that_are_read_together_have_one_type(birds, gaps):
+    files = in_two_files(birds, gaps, word="?", kind="parquet")
+    options = ("--missing-concept", "?", "--method", "LEACE", "--output", "r.safetensors")
+    noted = unspur("fit", *files, *LABELS, *options)[1]
+    assert "30 of 600 rows have no background" in noted
+    assert load("r.safetensors").concept_classes_ == ("0", "1")
+
+
+def test_numbers_of_a_saved_removal_are_those_of_a_file_in_which_they_are_text(birds):
+    one, other = in_two_files(birds, "b", word="?")
+    unspur("fit", one, *LABELS, "--output", "r.safetensors")
+    with open(other, encoding="utf-8") as file:
+        lines = [line.replace(",0\n", ",0.0\n").replace(",1\n", ",1.0\n") for line in file]
+    with open(other, "w", encoding="utf-8") as file:
+        file.writelines(lines)
+    predict = ("predict", "r.safetensors", other, *LABELS, "--json", "--output", "p.csv", "--force")
+    said = unspur(*predict, "--missing-concept", "?")[0]
+    assert sum(group["rows"] for group in json.loads(said)["accuracy"]["groups"]) == 270
+    assert "background has the value '?', and the removal was fitted for" in unspur(*predict, code=1)[1]  # control
+
+
 # Names that are near
 
 
@@ -354,6 +418,114 @@ def test_a_near_miss_is_asked_after_and_many_columns_are_counted(birds):
     assert "has no array 'brid' (it has: bird, background). Did you mean 'bird'?" in said
     with pytest.raises(InputError, match=r"no 'brd' to ignore .* Did you mean 'bird'\?"):
         read_table("rows.csv", (), ("brd",))
+    birds.rename(columns={"bird": " y"}).to_csv("rows.csv", index=False)  # as after ", "
+    with pytest.raises(InputError, match=r"no column 'y' .* Did you mean ' y'\?"):
+        read_table("rows.csv", ("y",))
+
+
+def test_a_command_has_the_whole_name_of_a_column_with_an_equals_sign(birds):
+    birds.assign(**{"part=set": np.where(np.arange(600) < 400, "a", "b")}).to_csv("rows.csv", index=False)
+    said = " ".join(fit("rows.csv", "--where", "part=set=a")[0].split())
+    assert "--where part=set=a --test-where part=set=VALUE" in said
+
+
+def test_a_note_about_a_file_is_printed_once(birds):
+    birds.loc[::20, "background"] = "NA"
+    part = np.where(np.arange(600) < 400, "a", "b")
+    birds.assign(part=part).to_csv("rows.csv", index=False)
+    command = ("compare", "rows.csv", *LABELS, "--remover", "none", "--head", "ERM", "--where", "part=a")
+    said = unspur(*command, "--test-where", "part=b")[1]
+    assert said.count("30 of 600 cells of background in rows.csv are 'NA'") == 1
+    birds.assign(part=part).to_csv("others.csv", index=False)
+    said = unspur(*command, "--test", "others.csv", "--test-where", "part=b")[1]
+    assert said.count("30 of 600 cells of background in ") == 2  # control: of another file
+
+
+def test_a_comparison_without_any_result_is_an_error(birds):
+    birds.to_csv("rows.csv", index=False)
+    birds.assign(**birds[FEATURES] + 0.1, background="").to_csv("unknown.csv", index=False)
+    command = ("compare", "--remover", "none", "--remover", "LEACE", "--head", "ERM", *LABELS, "--csv", "table.csv")
+    for options in ((), ("--json",)):
+        shown, said = unspur(*command, "rows.csv", "--test", "unknown.csv", *options, code=1)
+        assert said.startswith("Error: No combination could be evaluated. No test row has a known background")
+        assert not shown
+        assert not Path("table.csv").exists()
+    birds.assign(background=birds["bird"]).to_csv("same.csv", index=False)
+    shown, said = unspur(*command, "same.csv", "--json")  # control: a head without a removal can be fitted
+    assert [bool(line["problem"]) for line in json.loads(shown)] == [False, True]
+
+
+def test_validation_rows_without_a_concept_are_called_so(birds):
+    birds.to_csv("rows.csv", index=False)
+    birds.assign(**birds[FEATURES] + 0.1, background="").to_csv("unknown.csv", index=False)
+    said = fit("rows.csv", "--validation", "unknown.csv", code=1)[1]
+    assert "None of the validation rows has both a background and" in said
+
+
+def test_test_rows_of_one_concept_are_noted_or_refused(birds):
+    birds.to_csv("rows.csv", index=False)
+    others = birds.assign(**birds[FEATURES] + 0.1)
+    others.to_csv("both.csv", index=False)
+    others[others["background"] == "sea"].to_csv("sea.csv", index=False)
+    fit()
+    same = "ll test rows have the same background (sea)"
+    for verb in (("evaluate", "r.safetensors"), ("compare", "--remover", "none", "--head", "ERM")):
+        said = {test: unspur(*verb, "rows.csv", *LABELS, "--test", f"{test}.csv")[1] for test in ("both", "sea")}
+        assert same in said["sea"]
+        assert same not in said["both"]
+    told = json.loads(unspur("evaluate", "r.safetensors", "rows.csv", *LABELS, "--test", "sea.csv", "--json")[0])
+    assert any(same in note for note in told["notes"])
+    # A report is about probes as well.
+    assert same in unspur("report", "rows.csv", *LABELS, "--test", "sea.csv", code=1)[1]
+
+
+@pytest.mark.parametrize("train", ["csv", "parquet"])
+def test_boolean_labels_may_be_words_in_one_of_the_files(birds, train):
+    """A CSV file has False as text, and a Parquet file as a boolean; `predict` takes both as well."""
+    words = birds.assign(bird=birds["bird"] == "water", background=birds["background"] == "sea")
+    words.to_csv("train.csv", index=False)
+    words.to_parquet("train.parquet", index=False)
+    words.assign(**words[FEATURES] + 0.1).to_csv("test.csv", index=False)
+    words.assign(**words[FEATURES] + 0.1).to_parquet("test.parquet", index=False)
+    told = []
+    for kind in ("csv", "parquet"):
+        fit(f"train.{train}", "--validation", f"test.{kind}")
+        files = (f"train.{train}", "--test", f"test.{kind}")
+        evaluated = json.loads(unspur("evaluate", "r.safetensors", *files, *LABELS, "--json")[0])
+        told.append([(group["rows"], group["correct"]) for group in evaluated["removed"]["groups"]])
+    assert told[0] == told[1]
+    assert len(told[0]) == 4
+
+
+# Columns of some files only
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_column_to_ignore_need_be_in_one_of_the_files_only(birds, kind):
+    write = getattr(pd.DataFrame, f"to_{kind}")
+    for name, rows in (("train", birds), ("test", birds.assign(**birds[FEATURES] + 0.1, note="a text"))):
+        write(rows, f"{name}.{kind}", index=False)
+    files = (f"train.{kind}", *LABELS)
+    fit(f"train.{kind}")
+    for ignore, code in ((("--ignore", "note"), 0), ((), 1), (("--ignore", "note", "--ignore", "nosuch"), 1)):
+        told = fit(f"train.{kind}", "--validation", f"test.{kind}", *ignore, code=code)[1]
+        said = []
+        for verb in (("evaluate", "r.safetensors"), ("compare", "--remover", "LEACE", "--head", "ERM")):
+            said = unspur(*verb, *files, "--test", f"test.{kind}", *ignore, code=code)
+            told += said[1]
+        assert "note" not in said[0]  # the command that fits the removal has no test rows
+        assert told.count(f"train.{kind} has no 'nosuch' to ignore") == (3 if "nosuch" in ignore else 0)
+        assert told.count("If it is no feature: --ignore note.") == (0 if ignore else 3)
+
+
+@pytest.mark.parametrize("memory", [None, "1MB"])
+def test_a_column_to_ignore_need_be_in_one_of_several_parquet_files_only(birds, memory):
+    birds.to_parquet("0.parquet", index=False)
+    birds.assign(note="a text").to_parquet("1.parquet", index=False)
+    both, labels = ["0.parquet", "1.parquet"], ("bird", "background")
+    assert read_table(both, labels, ("note",), memory=memory).Z.shape == (1200, 6)
+    with pytest.raises(InputError, match=r"0\.parquet has no 'nosuch' to ignore"):
+        read_table(both, labels, ("nosuch",), memory=memory)
 
 
 # Files that are not there, or in the other's place

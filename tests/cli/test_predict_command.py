@@ -1,6 +1,9 @@
 """`unspur fit` saves a classifier, and `unspur predict` uses it on files of every kind."""
 
 import json
+import shlex
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -109,7 +112,7 @@ def test_fit_saves_the_classifier_of_python_and_says_what_was_chosen(here):
 def test_a_method_is_a_remover_alone_with_the_settings_of_compare(method, here):
     write(TRAIN, "train.npz")
     said = unspur("fit", "train.npz", *LABELS, "--method", method.lower(), "--output", "r.safetensors")
-    assert "Next: unspur apply r.safetensors FILE" in said
+    assert "Next: unspur apply r.safetensors FILE --output clean.npz" in said
     words = " ".join(said.split())
     assert ("6 directions carr" in words) == (method in ("JSE", "INLP"))  # those that test directions
     assert (" removed for background." in words) == (method not in ("JSE", "INLP"))
@@ -143,7 +146,7 @@ def test_methods_are_the_removers_and_have_their_own_options_only(here):
     assert (RECOMMENDED, *REMOVERS) == METHODS
     write(TRAIN, "train.npz")
     fit = ["fit", "train.npz", *LABELS, "--output", "r.safetensors"]
-    assert "--cv is not a setting of LEACE, which has --balance." in unspur(
+    assert "--cv is not a setting of LEACE, which has --balance, --strength." in unspur(
         *fit, "--method", "LEACE", "--cv", 3, code=2
     )
     unspur(*fit, "--method", "INLP", "--max-spurious", 1)
@@ -243,7 +246,6 @@ def test_labels_of_more_than_two_classes(here):
         (["m.safetensors", "new.csv", "--output", "new.csv", "--force"], "is an input file", 1),
         (["m.safetensors", "narrow.csv", "--output", "out.csv"], "lacks the columns 'f0'", 1),
         (["m.safetensors", "narrow.npz", "--output", "out.csv"], "has 5 features; the removal was fitted on 6", 1),
-        (["m.safetensors", "wide.csv", "--output", "out.csv"], "that the removal does not know", 1),
         (["m.safetensors", "new.csv", "--concept", "background", "--output", "out.csv"], "with --main", 2),
         (["m.safetensors", "new.csv", "--main", "place", "--output", "out.csv"], "has no column 'place'", 1),
         (["m.safetensors", "clash.csv", "--label", "predicted", "--output", "out.csv"], "a column 'predicted'", 1),
@@ -258,12 +260,31 @@ def test_what_cannot_be_done_is_said_in_one_line(saved, here, arguments, message
     write(rows, "new.csv")
     write(rows.drop(columns="f0"), "narrow.csv")
     np.savez("narrow.npz", Z=rows.to_numpy()[:, 1:])
-    write(rows.assign(f9=1.0), "wide.csv")
     write(rows.assign(predicted="land"), "clash.csv")
     write(rows, "kept.csv")
     assert message in unspur("predict", *arguments, code=code)
     assert not list(Path().glob("out*"))
     assert list(pd.read_csv("kept.csv").columns) == FEATURES
+
+
+@pytest.mark.parametrize(("word", "options"), [("", []), ("NA", []), ("?", ["--missing-concept", "?"])])
+def test_accuracy_is_that_of_all_rows_where_no_row_has_a_concept(saved, here, word, options):
+    write(NEW.assign(background=word), "new.csv")
+    given = ["new.csv", *LABELS, "--label", "id", *options, "--output", "p.csv", "--force"]
+    right = np.mean(NEW["bird"] == CLASSIFIER.predict(NEW[FEATURES].to_numpy()))
+    assert json.loads(unspur("predict", saved, *given, "--json"))["accuracy"] == pytest.approx(right)
+    done = CliRunner().invoke(main, ["predict", str(saved), *given])
+    assert f"{100 * right:.1f} % are right." in done.stdout
+    assert "background is empty in all rows, so accuracy is not by group of background." in " ".join(
+        done.stderr.split()
+    )
+
+
+@pytest.mark.parametrize("also", [[], ["--concept", "season"]])
+def test_groups_are_those_of_the_concepts_that_some_row_has(saved, here, also):
+    write(NEW.assign(season=""), "new.csv")
+    given = ["new.csv", *LABELS, *also, "--label", "id", "--label", "season", "--output", "p.csv", "--json"]
+    assert len(json.loads(unspur("predict", saved, *given))["accuracy"]["groups"]) == 4
 
 
 def test_a_label_that_the_classifier_does_not_predict_is_refused(saved, here):
@@ -328,3 +349,88 @@ def test_whole_numbers_may_be_written_with_a_decimal_and_labels_may_be_empty(tmp
     assert "has the class" in unspur(*given, code=1)
     write(new.assign(bird=""), "new.csv")
     assert json.loads(unspur(*given))["accuracy"] is None
+
+
+@pytest.mark.parametrize("where", [(), ("--where", "split=new")])
+@pytest.mark.parametrize("kind", ["csv", "npz", "parquet"])
+def test_labels_are_carried_along_as_they_are_in_the_file(saved, here, kind, where):
+    """Words for missing values are read as missing for the accuracy alone."""
+    gaps = np.where(np.arange(300) % 3 == 0, "n/a", NEW["background"])
+    split = np.where(np.arange(300) < 200, "new", "old")
+    write(NEW.assign(background=gaps, split=split), f"gaps.{kind}")
+    command = ("predict", saved, f"gaps.{kind}", *LABELS, *where, "--json", "--force", "--output", "p.csv")
+    if not where:
+        command += ("--label", "split")
+    told = json.loads(unspur(*command, "--label", "id"))
+    carried = pd.read_csv("p.csv", keep_default_na=False)
+    n = 200 if where else 300
+    assert carried["background"].tolist() == gaps[:n].tolist()
+    assert carried["id"].tolist() == NEW["id"][:n].tolist()
+    assert sum(group["rows"] for group in told["accuracy"]["groups"]) == np.sum(gaps[:n] != "n/a")
+
+
+@pytest.mark.parametrize(
+    "days",
+    [
+        [date(2020, 1, 1), date(2020, 1, 2)],
+        [datetime(2020, 1, day, tzinfo=UTC) for day in (1, 2)],
+        [time(1), time(2)],
+        [Decimal("1.50"), Decimal("2.50")],
+    ],
+    ids=lambda days: type(days[0]).__name__,
+)
+def test_classes_that_json_does_not_know_are_text(here, days):
+    sea = TRAIN["background"] == "sea"
+    write(TRAIN.assign(background=[days[one] for one in sea]), "train.parquet")
+    given = ["train.parquet", *LABELS, "--ignore", "id", "--remover", "LEACE", "--head", "ERM", "--json"]
+    groups = json.loads(unspur("compare", *given))[0]["accuracy"]["groups"]
+    assert {group["concept"] for group in groups} == set(map(str, days))
+
+
+@pytest.mark.parametrize("files", [["a.parquet", "b.parquet"], ["rows"], ["rows/*.parquet"]])
+def test_a_column_to_ignore_may_be_in_some_of_the_files_alone(here, files):
+    Path("rows").mkdir()
+    more = TRAIN.assign(extra=1.0)
+    for folder in (".", "rows"):
+        write(TRAIN[:300], f"{folder}/a.parquet")
+        write(more[300:], f"{folder}/b.parquet")
+    write(more.assign(f0=more["f0"] + 0.01), "v.parquet")
+    given = [*LABELS, "--ignore", "id", *FAST, "--output", "m.safetensors", "--validation", "v.parquet"]
+    unspur("fit", *files, *given, "--ignore", "extra")
+    assert list(load("m.safetensors").feature_names_in_) == FEATURES
+    assert "no 'nosuch' to ignore" in unspur("fit", *files, *given, "--force", "--ignore", "nosuch", code=1)
+
+
+@pytest.mark.parametrize("kind", ["csv", "npz", "parquet"])
+@pytest.mark.parametrize("method", [[], ["--method", "LEACE"]])
+def test_the_next_command_of_a_fit_works_on_a_file_like_that_of_the_fit(here, kind, method):
+    """It has columns that are no features, one that was ignored and one that chose rows."""
+    write(TRAIN.assign(split=np.where(TRAIN.index < 500, "a", "b")), f"train.{kind}")
+    given = [*LABELS, "--ignore", "id", "--where", "split=a", *(method or FAST), "--output", "m.safetensors"]
+    said = unspur("fit", f"train.{kind}", *given).replace("\\\n", "")
+    (line,) = (line for line in said.splitlines() if line.startswith(("Next: unspur predict", "Next: unspur apply")))
+    unspur(*shlex.split(line.replace("FILE", f"train.{kind}"))[2:])
+
+
+def test_features_are_found_by_name_among_other_columns(saved, here):
+    rows = NEW[FEATURES]
+    wide = NEW[FEATURES[::-1]].assign(f9=np.nan, note="a word")
+    write(rows, "new.csv")
+    for kind, memory in (("csv", []), ("parquet", []), ("parquet", ["--memory", "1MB"])):
+        write(wide[[*(FEATURES if memory else FEATURES[::-1]), "f9", "note"]], f"wide.{kind}")
+        unspur("predict", saved, f"wide.{kind}", *memory, "--output", "wide-out.csv", "--force")
+        unspur("predict", saved, "new.csv", "--output", "out.csv", "--force")
+        pd.testing.assert_frame_equal(pd.read_csv("wide-out.csv"), pd.read_csv("out.csv"))
+    write(wide.drop(columns="f0"), "narrow.csv")
+    assert "lacks the columns 'f0'" in unspur("predict", saved, "narrow.csv", "--output", "none.csv", code=1)
+    assert not Path("none.csv").exists()
+
+
+def test_rows_that_have_a_main_label_or_a_concept_and_never_both_are_predicted(saved, here):
+    half = NEW.index < 150
+    write(NEW.assign(bird=NEW["bird"].where(half), background=NEW["background"].where(~half)), "new.csv")
+    right = np.mean((NEW["bird"] == CLASSIFIER.predict(NEW[FEATURES].to_numpy()))[half])
+    done = CliRunner().invoke(main, ["predict", str(saved), "new.csv", *LABELS, "--output", "p.csv", "--json"])
+    assert json.loads(done.stdout)["accuracy"] == pytest.approx(right)
+    assert "no row has bird and background together, so accuracy is not by group" in " ".join(done.stderr.split())
+    assert len(pd.read_csv("p.csv")) == 300

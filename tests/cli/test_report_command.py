@@ -108,6 +108,7 @@ def test_figures_are_those_of_evaluate(toy, tmp_path, monkeypatch, own_test_file
             }
     for words, said in (
         ("if the removal was fitted on some of them", not own_test_file),
+        ("too optimistic. Heads are trained on the other rows", not own_test_file),
         ("A saved removal does not record its training rows", own_test_file),
     ):
         assert [words in warning for warning in told["warnings"]].count(True) == said

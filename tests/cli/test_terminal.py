@@ -1,6 +1,7 @@
 """What a person sees: lines that fit 80 columns, colour on a terminal only, a page that describes what there is."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -136,14 +137,45 @@ def test_version_and_bare_command(folder):
     assert "Remove a concept:" in bare.stdout
 
 
+def imported(words, folder, **environment):
+    """The heavy libraries that a command imports, and what it prints."""
+    code = """if True:
+        import atexit, sys
+        from unspur.cli import main
+        heavy = {"numpy", "scipy", "sklearn", "torch", "pandas"}
+        atexit.register(lambda: print(*heavy.intersection(sys.modules), file=sys.stderr))
+        main(sys.argv[1:] or None, "unspur", standalone_mode=False)
+    """
+    environment = {**os.environ, **environment}
+    command = [sys.executable, "-c", code, *words]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
+    return set(done.stderr.splitlines()[-1].split()), done.stdout
+
+
 def test_what_only_looks_at_words_imports_nothing_heavy(folder):
-    code = "import sys; from unspur.cli import main; main(sys.argv[1:], standalone_mode=False); print(HEAVY)"
-    code = code.replace("HEAVY", "[m for m in ('numpy', 'scipy', 'sklearn') if m in sys.modules]")
     for words in (["--help"], *([verb, "--help"] for verb in PAGE.verbs), ["completion", "zsh"], ["--version"]):
-        done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
-        assert done.stdout.splitlines()[-1] == "[]", words
-    done = subprocess.run([sys.executable, "-c", code, *FIT], cwd=folder, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "['numpy', 'scipy', 'sklearn']"
+        libraries, shown = imported(words, folder)
+        assert libraries == set(), words
+        assert shown
+    assert imported(["embed", "--list"], folder)[0] <= {"numpy"}
+    assert imported(FIT, folder)[0] >= {"numpy", "scipy", "sklearn"}
+
+
+@pytest.mark.parametrize(
+    ("line", "libraries", "offered"),
+    [
+        ("unspur comp", set(), "compare"),
+        ("unspur fit --conc", set(), "--concept"),
+        ("unspur compare rows.npz --balance ", set(), "group"),
+        ("unspur fit rows.npz --main ", {"numpy"}, "bird"),
+        ("unspur embed x.csv --encoder ", {"numpy"}, "grey-50"),
+    ],
+)
+def test_a_shell_waits_for_no_heavy_library_to_complete_a_word(folder, line, libraries, offered):
+    words = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+    found, shown = imported([], folder, _UNSPUR_COMPLETE="bash_complete", **words)
+    assert f"plain,{offered}" in shown.splitlines()
+    assert found <= libraries
 
 
 @pytest.fixture(scope="module")

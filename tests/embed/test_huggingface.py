@@ -40,6 +40,23 @@ def test_vision_models_give_their_pooled_features(architecture, pictures, tmp_pa
     assert np.ptp(rows, axis=0).max() > 1e-2
 
 
+def test_a_device_without_room_for_a_batch_is_said_in_words(tiny_resnet, pictures, monkeypatch):
+    import torch
+
+    encoder = load_encoder(str(tiny_resnet), device="cpu")
+    features = encoder.features
+
+    def little_room(inputs):
+        if len(inputs) > 2:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
+        return features(inputs)
+
+    monkeypatch.setattr(encoder, "features", little_room)
+    with pytest.raises(InputError, match=r"no room on cpu for 8 examples at a time. Pass fewer, such as batch=2, or"):
+        encoder(pictures)
+    assert encoder(pictures[:2]).shape == (2, 16)  # control
+
+
 def test_a_classifier_without_trained_pooling_gives_its_first_token(pictures, tmp_path):
     folder = tiny_vision("ViT", tmp_path / "tiny", classifier=True)
     one, two = HubVision(str(folder), "cpu"), HubVision(str(folder), "cpu")

@@ -147,3 +147,23 @@ def test_a_chunk_that_claims_a_gigabyte_is_not_made_room_for(tmp_path):
         assert file.read() == b""
     with path.open("rb") as plain, pytest.raises((MemoryError, OverflowError)):
         plain.read(2**60)
+
+
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF data")  # so Pillow says of a TIFF that ends early
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM"])
+@pytest.mark.parametrize("share", [1.0, 0.6, 0.01])
+def test_files_that_are_read_at_once_give_the_same_pixels_and_messages(read, monkeypatch, kind, share):
+    content = photograph(kind, side=100, **({"compression": "tiff_lzw"} if kind == "TIFF" else {}))
+    content = content[: int(share * len(content))]
+
+    def outcome():
+        try:
+            return np.asarray(read(content)).tobytes()
+        except InputError as error:
+            return str(error)
+
+    at_once = outcome()
+    monkeypatch.setattr(examples, "MAX_BYTES_AT_ONCE", -1)
+    monkeypatch.setattr(examples, "BytesIO", lambda *_: pytest.fail("at once"))
+    assert outcome() == at_once
+    assert isinstance(at_once, bytes if share == 1.0 else str)

@@ -17,6 +17,7 @@ from sklearn.model_selection import GroupKFold
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from unspur import (
+    AFR,
     DFR,
     ERM,
     INLP,
@@ -327,6 +328,7 @@ HEADS: dict[str, Callable[..., Any]] = {
     "GroupDRO": GroupDRO,
     "JTT": JTT,
     "DFR": DFR,
+    "AFR": AFR,
 }
 for _name, _head in HEADS.items():
     case(f"{_name}, defaults", lambda h=_head: trained(h(random_state=0)))
@@ -335,7 +337,7 @@ for _name, _head in HEADS.items():
     case(f"{_name}, concept missing in some rows", lambda h=_head: trained(h(random_state=0), concept=TRAIN.known))
     case(f"{_name}, weights", lambda h=_head: trained(h(random_state=0), sample_weight=TRAIN.weight))
     case(f"{_name}, validation set", lambda h=_head: trained(h(random_state=0), **VALIDATION))
-    if _name != "DFR":
+    if _name not in ("DFR", "AFR"):
         case(f"{_name}, SGD", lambda h=_head: trained(h(solver=SGD(max_epochs=4), random_state=0)))
     for _where in SOURCES:
         case(f"{_name}, rows in {_where}", lambda h=_head, w=_where: _trained_somewhere(h, w))
@@ -343,6 +345,14 @@ case("ERM, balanced classes", lambda: trained(ERM(balance="main")))
 case("GroupDRO, adjusted for sizes", lambda: trained(GroupDRO(adjustment=1.0)))
 case("JTT, errors count twenty-fold", lambda: trained(JTT(upweight=20.0)))
 case("DFR, three draws", lambda: trained(DFR(n_draws=3, random_state=0)))
+case("DFR, balanced classes", lambda: trained(DFR(balance="main", random_state=0), y=TRAIN.third))
+case(
+    "GroupWeighted, concepts inferred",
+    lambda: trained(
+        GroupWeighted(unknown="infer", random_state=0), concept=np.where(np.arange(N) < 200, TRAIN.known, np.nan)
+    ),
+)
+case("AFR, gamma 10", lambda: trained(AFR(gamma=10.0, random_state=0)))
 
 
 def _trained_somewhere(head: Callable[..., Any], where: str) -> Answer:

@@ -11,11 +11,11 @@ from tests.optional import pandas as pd
 from unspur import JSE, SGD, heads
 from unspur.datasets import make_toy
 from unspur.exceptions import LabelError, NotConvergedWarning, NotFiniteError
-from unspur.heads import DFR, ERM, SUBG
+from unspur.heads import AFR, DFR, ERM, SUBG
 from unspur.heads.base import SolverHead
 
 BY_SGD = {"solver": SGD(max_epochs=5)}
-SETTINGS = {"SUBG": {"random_state": 0}, "DFR": {"n_draws": 3, "random_state": 0}}
+SETTINGS = {"SUBG": {"random_state": 0}, "DFR": {"n_draws": 3, "random_state": 0}, "AFR": {"random_state": 0}}
 HEADS = [
     *(kind(**SETTINGS.get(name, {})) for name, kind in heads.HEADS.items()),
     *(kind(**BY_SGD, random_state=0) for kind in heads.HEADS.values() if issubclass(kind, SolverHead)),
@@ -79,7 +79,7 @@ def test_clone_and_repetition(head, toy):
     assert not hasattr(copy, "coef_")
     copy.fit(toy.Z, toy.y, concept=toy.concept)
     assert_array_equal(copy.coef_, head.coef_)
-    if isinstance(head.get_params().get("solver"), SGD) or isinstance(head, SUBG | DFR):
+    if isinstance(head.get_params().get("solver"), SGD) or isinstance(head, SUBG | DFR | AFR):
         other = clone(head).set_params(random_state=1).fit(toy.Z, toy.y, concept=toy.concept)
         assert not np.array_equal(other.coef_, head.coef_)
 

@@ -5,13 +5,15 @@ import warnings
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.optimize import minimize
+from scipy.special import logsumexp, softmax
 from sklearn.linear_model import LogisticRegression
 
 from unspur import SGD
 from unspur._data import LabelledData
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, LabelError, NoErrorsWarning, NotConvergedWarning
-from unspur.heads import DFR, ERM, JTT, SUBG, GroupDRO, GroupWeighted
+from unspur.heads import AFR, DFR, ERM, JTT, SUBG, GroupDRO, GroupWeighted
 from unspur.metrics import GroupAccuracy
 
 
@@ -122,6 +124,99 @@ def test_jtt_by_sgd_identifies_with_few_epochs(toy):
         assert_allclose(jtt.outcome_.objective, loss.mean() if concept_val is None else by_group)
 
 
+def test_dfr_balances_classes_without_a_concept(toy):
+    rare = (toy.y == 0) | (np.arange(900) % 5 == 0)
+    Z, y = toy.Z[rare], toy.y[rare]
+    head = DFR(balance="main", n_draws=200, random_state=0).fit(Z, y, X_val=Z, y_val=y)
+    assert_array_equal(head.group_counts_[:, 0], np.bincount(y))
+    assert not hasattr(head, "concept_classes_")
+    balanced, plain = ERM(balance="main").fit(Z, y), ERM().fit(Z, y)
+    assert abs(head.predict(Z).mean() - balanced.predict(Z).mean()) < 0.02
+    assert plain.predict(Z).mean() < balanced.predict(Z).mean() - 0.05  # control: the classes are not balanced
+    ignored = {"concept": ["odd"] * 3, "concept_val": ["odd"] * 3}
+    same = DFR(balance="main", n_draws=200, random_state=0).fit(Z, y, X_val=Z, y_val=y, **ignored)
+    assert_array_equal(same.coef_, head.coef_)
+
+
+def afr_by_scipy(Z, y, Z_held, y_held, gamma, first_decay, decay):
+    """Both stages of AFR, written out and minimised by SciPy; weights (k, d) and intercepts (k,) for k classes."""
+    k = y.max() + 1
+
+    def fit(Z, y, weight, decay, origin):
+        def objective(x):
+            W, b = x[: k * Z.shape[1]].reshape(k, -1), x[k * Z.shape[1] :]
+            eta = Z @ W.T + b
+            p = softmax(eta, axis=1)
+            residual = weight[:, None] * (p - np.eye(k)[y])
+            loss = weight @ (logsumexp(eta, axis=1) - eta[np.arange(len(y)), y]) + 0.5 * decay * np.sum(
+                (W - origin) ** 2
+            )
+            return loss, np.append(residual.T @ Z + decay * (W - origin), residual.sum(axis=0))
+
+        start = np.append(origin, np.zeros(k))
+        x = minimize(objective, start, jac=True, method="BFGS", options={"gtol": 1e-10, "maxiter": 5000}).x
+        return x[: k * Z.shape[1]].reshape(k, -1), x[k * Z.shape[1] :]
+
+    def variance(Z, weight):
+        return (weight @ (Z - weight @ Z) ** 2).mean()
+
+    even = np.full(len(y), 1.0 / len(y))
+    first = fit(Z, y, even, first_decay * variance(Z, even), np.zeros((k, Z.shape[1])))
+    own = softmax(Z_held @ first[0].T + first[1], axis=1)[np.arange(len(y_held)), y_held]
+    weight = np.exp(-gamma * own) / np.bincount(y_held)[y_held]
+    weight /= weight.sum()
+    return fit(Z_held, y_held, weight, decay * variance(Z_held, weight), first[0]), 1.0 / np.sum(weight**2)
+
+
+def test_afr_solves_its_two_stages(toy):
+    # Three classes, whose weights SciPy and AFR both have one line each for.
+    y = np.digitize(toy.Z[:, 0] + toy.Z[:, 1] + np.random.default_rng(0).standard_normal(900), [-1.0, 1.0])
+    parts = (toy.Z[:600], y[:600], toy.Z[600:], y[600:])
+    head = AFR(gamma=3.0, first_weight_decay=0.05, weight_decay=0.2, tol=1e-9)
+    head.fit(*parts[:2], X_val=parts[2], y_val=parts[3])
+    (weights, intercepts), size = afr_by_scipy(*parts, 3.0, 0.05, 0.2)
+    assert_allclose(head.coef_, weights, atol=1e-6)
+    assert_allclose(head.predict_proba(toy.Z), softmax(toy.Z @ weights.T + intercepts, axis=1), atol=1e-6)
+    assert_allclose(head.effective_size_, size, rtol=1e-6)
+    for wrong in ((0.0, 0.05, 0.2), (3.0, 0.5, 0.2), (3.0, 0.05, 0.02)):  # control: each parameter counts
+        assert np.abs(head.coef_ - afr_by_scipy(*parts, *wrong)[0][0]).max() > 1e-3
+
+
+def test_afr_stays_at_the_first_model_or_leaves_it(toy):
+    held = {"X_val": toy.Z[600:], "y_val": toy.y[600:]}
+    first = ERM(tol=1e-8).fit(toy.Z[:600], toy.y[:600])
+    near, far = (AFR(weight_decay=decay, tol=1e-8).fit(toy.Z[:600], toy.y[:600], **held) for decay in (1e6, 1e-4))
+    assert_allclose(near.coef_, first.coef_, atol=1e-4)
+    assert np.abs(far.coef_ - first.coef_).max() > 0.1
+    sizes = [AFR(gamma=gamma, random_state=0).fit(toy.Z, toy.y).effective_size_ for gamma in (0.0, 4.0, 12.0)]
+    assert 170 < sizes[0] < 190  # a fifth of the rows
+    assert sizes[0] > sizes[1] > sizes[2]
+    with pytest.raises(InputError, match="a single row has all the weight"):
+        AFR(gamma=1e5, random_state=0).fit(toy.Z, toy.y)
+
+
+def test_the_first_model_of_afr_has_not_seen_copies_of_the_rows_held_out():
+    """Wide rows that it has seen are all likely, so that their weights are nearly equal."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=150)
+    z = rng.standard_normal((150, 300))
+    z[:, 0] += y
+
+    def size(copies, **given):
+        z_copied, y_copied = np.repeat(z, copies, axis=0), np.repeat(y, copies)
+        heads = [AFR(random_state=seed).fit(z_copied, y_copied, **given) for seed in range(3)]
+        return np.mean([head.effective_size_ for head in heads]) / copies
+
+    assert size(5) < 1.3 * size(1)
+    assert size(5, clusters=np.arange(750)) > 2 * size(1)  # control: copies on both sides
+
+
+def test_afr_needs_every_class_among_the_rows_held_out(toy):
+    y = np.where(np.arange(900) == 7, 2, toy.y)
+    with pytest.raises(LabelError, match="Class 2 of y has no row among those held out"):
+        AFR(random_state=0).fit(toy.Z, y)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_balanced_last_layers_repair_the_worst_group(seed):
     z, y, concept = stretched(1500, 0.95, seed)
@@ -134,6 +229,7 @@ def test_balanced_last_layers_repair_the_worst_group(seed):
     ):
         assert worst(head.fit(z, y, concept=concept), *test) > erm + 0.1
     assert worst(JTT(weight_decay=0.3).fit(z, y), *test) > erm + 0.05
+    assert worst(AFR(first_weight_decay=0.3, random_state=0).fit(z, y), *test) > erm + 0.05
     fair = stretched(1500, 0.5, seed)  # control: without a spurious correlation there is nothing to repair
     gain = worst(DFR(random_state=0).fit(fair[0], fair[1], concept=fair[2]), *test)
     assert gain < worst(ERM().fit(fair[0], fair[1]), *test) + 0.05

@@ -12,7 +12,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from unspur import JSE
 from unspur.datasets import make_toy
-from unspur.heads import DFR, ERM, JTT, SUBG, GroupDRO, GroupWeighted
+from unspur.heads import AFR, DFR, ERM, JTT, SUBG, GroupDRO, GroupWeighted
 
 
 class _WithConcept:
@@ -54,9 +54,13 @@ class DFRWithConcept(_WithConcept, DFR):
     pass
 
 
+class AFRWithConcept(_WithConcept, AFR):
+    pass
+
+
 def expected_failures(estimator):
     """Where rows are drawn at random, weights cannot stand for repetition."""
-    if isinstance(estimator, SUBG | DFR) or getattr(estimator, "solver", "exact") == "sgd":
+    if isinstance(estimator, SUBG | DFR | AFR) or getattr(estimator, "solver", "exact") == "sgd":
         return {"check_sample_weight_equivalence_on_dense_data": "draws rows"}
     return {}
 
@@ -70,6 +74,7 @@ def expected_failures(estimator):
         GroupDROWithConcept(),
         JTTWithConcept(),
         DFRWithConcept(n_draws=2, random_state=0),
+        AFRWithConcept(random_state=0),
     ],
     expected_failed_checks=expected_failures,
 )
@@ -95,8 +100,8 @@ def test_concept_is_required_where_groups_are(toy):
             head().fit(toy.Z, toy.y)
         with pytest.raises(ValueError, match="concept is missing"):
             head().fit(toy.Z, toy.y, concept=None)
-    for head in (ERM, JTT):
-        head().fit(toy.Z, toy.y)
+    for head in (ERM(), JTT(), AFR(), DFR(balance="main")):
+        head.fit(toy.Z, toy.y)
 
 
 def test_searches_slice_the_concept_with_the_rows(toy, routing):

@@ -1,5 +1,6 @@
 """Rows of a file or store by what they are labelled."""
 
+import gzip
 import subprocess
 import sys
 import zipfile
@@ -16,6 +17,7 @@ from tests.embed.strips import N, Pictures, Strips
 from unspur.embed.embedding import embed
 from unspur.exceptions import ArtifactError, InputError, UnspurError
 from unspur.io.files import read_table, write_rows
+from unspur.io.table import columns_of_one_type
 
 Z = np.random.default_rng(0).standard_normal((6, 2))
 SPLIT = np.array(["train", "test", "train", "train", "test", "none"])
@@ -114,6 +116,44 @@ def test_rows_are_chosen_by_whole_numbers_with_gaps_and_by_dates(tmp_path):
         assert_array_equal(table.where("day", written).Z, Z[3:, :1])
     with pytest.raises(InputError, match="what there is: '2020-01-01', '2021-06-01'"):
         table.where("day", "yesterday")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "words", "decoded"),
+    [
+        ([0, 1], ["0", "1.0", "?"], (["0", "1"], ["0", "1", "?"])),
+        ([0.0, 1.5, np.nan], ["0", "1.5", None], (["0", "1.5", None], ["0", "1.5", None])),
+        ([True, False], ["True", "no"], (["True", "False"], ["True", "no"])),
+        ([True, False], ["1", "0.0", None], (["1", "0"], ["1", "0", None])),
+        ([True, None], ["1", "2"], (["1", None], ["1", "2"])),
+        ([1, 2], ["01", "1"], (["1", "2"], ["01", "1"])),  # 01 is a name
+        ([2**53 + 1], ["a"], ([str(2**53 + 1)], ["a"])),
+        ([1, 2], [1.0, 2.0], ([1, 2], [1.0, 2.0])),  # equal numbers are equal
+        ([1, 2], [None, None], ([1, 2], [None, None])),
+        (["1.0", "2"], ["1", "b"], (["1.0", "2"], ["1", "b"])),  # all of them text
+    ],
+)
+def test_parts_of_a_label_that_are_numbers_become_text_only_beside_text(numbers, words, decoded):
+    parts = [np.array(numbers), np.array(words, dtype=object)]
+    for order in (slice(None), slice(None, None, -1)):
+        found = columns_of_one_type(parts[order])
+        assert [column.tolist() for column in found] == list(decoded[order])
+
+
+def test_labels_of_a_npz_file_may_be_columns(tmp_path):
+    """Labels of shape (n, 1), as some programs write them, whether or not they are named."""
+    np.savez(tmp_path / "rows.npz", X=Z, y=Y[:, None], split=SPLIT[:, None])
+    for labels in ((), ("y",), ("y", "split")):
+        found = read_table(tmp_path / "rows.npz", labels)
+        assert_array_equal(found.Z, Z)
+        assert_array_equal(found.label("y"), Y)
+        assert found.where("split", "test").Z.shape == (2, 2)
+        write_rows(found, tmp_path / "rows.csv", overwrite=True)
+    np.savez(tmp_path / "two.npz", X=Z, other=Z)
+    with pytest.raises(InputError, match="one named Z; found: X, other"):  # control: two may be rows
+        read_table(tmp_path / "two.npz")
+    np.savez(tmp_path / "one.npz", Z=Z[:, :1], other=Z)
+    assert read_table(tmp_path / "one.npz").Z.shape == (6, 1)
 
 
 def test_labels_in_files_of_their_own_must_be_as_many_as_the_rows(tmp_path, monkeypatch):
@@ -235,3 +275,35 @@ def test_names_of_any_length_give_a_short_message(tmp_path):
     with pytest.raises(InputError, match="has no column 'y'") as error:
         read_table(tmp_path / "a.csv", ("y",))
     assert len(str(error.value)) < 500
+
+
+PACKED_AND_PLAIN = {
+    "rows.csv": b"f0,f1,y\n1,2,a\n3,4,b\n",
+    "rows.tsv": b"f0\tf1, in mm\ty\n1\t2\ta\n3\t4\tb\n",  # a comma in a header is no separator here
+    "rows.csv.gz": gzip.compress(b"\xef\xbb\xbff0;f1;y\n1;2;a\n3;4;b\n"),
+    "ROWS.TSV.GZ": gzip.compress(b"f0\tf1\ty\n1\t2\ta\n3\t4\tb\n"),
+}
+
+
+@pytest.mark.parametrize("name", PACKED_AND_PLAIN)
+def test_text_tables_may_have_tabs_and_be_packed(tmp_path, name):
+    (tmp_path / name).write_bytes(PACKED_AND_PLAIN[name])
+    table = read_table(tmp_path / name, ("y",))
+    assert_array_equal(table.Z, [[1, 2], [3, 4]])
+    assert table.columns["y"].tolist() == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (gzip.compress(b"f0,f1,y\n" + b"1,2,a\n" * (12 * 2**20)), r"unpacks to more than 67,108,864 bytes"),
+        (gzip.compress(b"f0,f1,y\n1,2,a\n")[:-9], r"cannot be unpacked: .*ended before.*complete"),
+        (b"f0,f1,y\n1,2,a\n", r"cannot be unpacked: Not a gzipped file"),
+        (gzip.compress(b"f0,f1,y\n1,\xff,a\n"), r"not UTF-8"),
+    ],
+    ids=["bomb", "cut off", "not packed", "no text"],
+)
+def test_packed_tables_that_cannot_be_read_say_why(tmp_path, content, message):
+    (tmp_path / "rows.csv.gz").write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        read_table(tmp_path / "rows.csv.gz", ("y",))

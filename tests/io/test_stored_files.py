@@ -1,6 +1,7 @@
 """Rows that stay in their files: what `fit` and `apply` make of Parquet files, folders, patterns and stores."""
 
 import json
+from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from unspur.datasets import make_toy
 from unspur.embed.embedding import embed
 from unspur.exceptions import InputError
 from unspur.io.files import read_table
+from unspur.io.table import words_of
 from unspur.removers import load
 from unspur.rows import StoredRows
 from unspur.rows.parquet import ParquetRows
@@ -194,6 +196,57 @@ def test_columns_of_several_files_are_matched_by_name(tmp_path):
         read_table([tmp_path / "a.parquet", tmp_path / "c.parquet"], ("bird",))
 
 
+ZONE = timezone(timedelta(hours=2))
+
+
+@pytest.mark.parametrize("gap", [False, True])
+@pytest.mark.parametrize(
+    ("value", "word"),
+    [
+        (datetime(2024, 6, 1, 0, 30, tzinfo=ZONE), "2024-06-01 00:30:00+02:00"),
+        (datetime(2024, 6, 1, 0, 30), "2024-06-01T00:30:00"),
+        (date(2024, 6, 1), "2024-06-01"),
+        (timedelta(seconds=90), "90000000 microseconds"),
+        (7, "7"),
+        (0.5, "0.5"),
+        (True, "True"),
+    ],
+)
+def test_columns_are_the_same_with_and_without_a_budget(tmp_path, value, word, gap):
+    column = pa.array([value, None if gap else value, value])
+    rows = {"f0": [0.0, 1.0, 2.0], "taken": column, "number": [1, 2, 3]}
+    parquet.write_table(pa.table(rows), tmp_path / "a.parquet")
+    labels = ("number", "taken")
+    loaded, stored = (read_table(tmp_path / "a.parquet", labels, memory=memory).columns for memory in (None, "1MB"))
+    assert list(loaded) == list(stored) == ["taken", "number"]
+    assert words_of(loaded["taken"]) == words_of(stored["taken"]) == [word, "" if gap else word, word]
+    assert loaded["taken"].dtype == stored["taken"].dtype
+    written = pa.array(stored["taken"], from_pandas=True)  # as `predict` writes it
+    assert written.cast(column.type).equals(column)
+    assert getattr(written.type, "tz", None) == getattr(column.type, "tz", None)
+
+
+@pytest.mark.parametrize("memory", [None, "1MB"])
+@pytest.mark.parametrize("values", [["sea", None], [3, 4], [0.5, 1.5], [True, False], [None, None]])
+def test_a_column_may_be_missing_in_all_rows_of_a_file(tmp_path, values, memory):
+    """Such a column is of no type."""
+    for number, column in enumerate(([None, None], values, [None, None])):
+        table = pa.table({"f0": [0.0, 1.0], "background": pa.array(column)})
+        parquet.write_table(table, tmp_path / f"{number}.parquet")
+    found = read_table(tmp_path, ("background",), memory=memory).columns["background"]
+    assert words_of(found) == ["", "", *("" if value is None else str(value) for value in values), "", ""]
+
+
+def test_columns_of_two_types_are_refused_with_a_budget(tmp_path):
+    for number, column in enumerate(([None], [1], ["sea"])):
+        table = pa.table({"f0": [0.0], "background": pa.array(column)})
+        parquet.write_table(table, tmp_path / f"{number}.parquet")
+    with pytest.raises(
+        InputError, match=r"2.parquet: column 'background' is of type string; in \S*1.parquet it is int64"
+    ):
+        read_table(tmp_path, ("background",), memory="1MB")
+
+
 def test_only_with_a_budget_rows_stay_in_their_files(here):
     for path, kind in (("big", ParquetRows), ("rows.npy", StoredNpy)):
         assert isinstance(read_table(path, memory="1MB").Z, kind)
@@ -217,7 +270,7 @@ def test_a_store_with_a_budget_keeps_its_columns(tmp_path):
 def test_apply_writes_the_same_files_with_clean_features(toy, here, name, more):
     removal = fit(name, *LABELS, "--ignore", "split")
     told = json.loads(invoke("apply", "r.safetensors", f"{name}/*.parquet", "--output", "clean", "--json", code=0))
-    assert told == {"output": "clean", "rows": 900, "features": 6, "removed": 1}
+    assert told == {"output": "clean", "rows": 900, "features": 6, "removed": 1, "strength": 1.0}
     assert sorted(path.name for path in Path("clean").iterdir()) == [f"part-{k}.parquet" for k in range(3)]
     features = None if name == "big" else [f"z{j}" for j in range(6)]
     clean = open_rows("clean", features=features)

@@ -414,3 +414,20 @@ def test_tables_fit_a_terminal_even_with_long_names():
     assert "main=bee, light=night, size=2" in str(many)
     assert "kind=bee, light=night, size=2" in group_table({"ERM": many}, "kind")
     assert repr(many).startswith("GroupAccuracy(main × light × size, worst=0.")
+
+
+def test_a_frame_has_a_line_for_each_group():
+    pandas = pytest.importorskip("pandas")
+    y = pandas.Series(["land", "land", "water", "water", "water", "land"], name="bird")
+    concept = pandas.Series(["sea", "shore", "sea", "shore", "shore", None], name="background")
+    found = group_accuracy(y, ["land", "water", "water", "water", "land", "land"], concept)
+    frame = found.to_frame()
+    assert list(frame.index.names) == ["bird", "background"]
+    assert list(frame.columns) == ["rows", "correct", "accuracy", "low95", "high95"]
+    assert frame.loc[("water", "shore"), "accuracy"] == 0.5
+    assert frame["rows"].sum() == 5  # the row in no group is not in it
+    assert frame["accuracy"].unstack().loc["land", "shore"] == 0.0
+    np.testing.assert_array_equal(frame[["low95", "high95"]], found.interval().reshape(-1, 2))
+    several = group_accuracy(y[:4], y[:4], {"a": [0, 1, 0, 1], "b": [0, 0, 1, 1]}, empty="nan").to_frame()
+    assert list(several.index.names) == ["bird", "a", "b"]
+    assert several.loc[("land", 0, 1)].isna().tolist() == [False, False, True, True, True]

@@ -82,6 +82,17 @@ def test_labels_of_clusters_may_be_of_any_kind():
         cluster_codes([1, 2], "clusters", 5)
 
 
+@pytest.mark.parametrize("labels", [["film 9", "film 10", "film 9"], [3, 1, 2], [(2, 1), (1, 9), (1, 10)]])
+def test_codes_are_in_the_order_of_the_labels_whatever_the_type_of_the_array(labels):
+    """A CSV file gives an array of text, and a Parquet file one of objects."""
+    objects = np.empty(len(labels), dtype=object)
+    objects[:] = labels
+    expected = [sorted(set(labels)).index(label) for label in labels]
+    assert expected != sorted(expected)  # not as they appear
+    for given in (labels, objects, *([] if isinstance(labels[0], tuple) else [np.array(labels)])):
+        assert cluster_codes(given, "clusters", len(labels)).tolist() == expected
+
+
 def test_clusters_of_one_row_give_the_tests_of_independent_rows(rng):
     Z, y, s, _ = draw(rng, 400, 1, correlation=0.0)
     columns = Columns.of(y, s, fold=1 + np.arange(400) % 3)
@@ -208,6 +219,12 @@ def test_too_few_clusters_are_refused_in_words(rng):
     Z, y, s, cluster = draw(rng, 12, 30, concept=2.0)
     with pytest.warns(ClusterWarning, match="lies in 3 clusters, fewer than the 5 folds"):
         JSE(random_state=0, weight_decay=0.1, max_spurious=0).fit(Z, y, concept=s, clusters=cluster)
+
+
+def test_a_number_of_clusters_that_is_too_small_is_not_rounded_up(rng):
+    Z, y, s, cluster = draw(rng, 8, 30)
+    with pytest.raises(GroupSizeError, match=r"lies in 1\.9 \(effective, of different sizes\).* at least 2"):
+        JSE(random_state=0).fit(Z[1:], y[1:], concept=s[1:], clusters=cluster[1:])
 
 
 @pytest.mark.filterwarnings("ignore::unspur.exceptions.NothingRemovedWarning")

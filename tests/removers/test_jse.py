@@ -294,6 +294,9 @@ def test_a_long_trace_has_a_summary_and_a_short_one_is_its_own(toy):
     assert len(summary.splitlines()) < 20 < len(str(long).splitlines())
     assert "… 38 more tests" in summary
     assert "0 of 1 spurious and 40 of 40 main-task directions" in summary
+    assert "every round estimates the main-task directions anew" in summary
+    one_round = replace(long, steps=tuple(replace(step, outer=1) for step in steps))
+    assert "anew" not in one_round.summary()
     assert f"stopped: {trace.stopped}"[:60] in summary
     several = Traces({"hat": long, "light": trace})
     assert "hat\n  accepted: 0 of 1 spurious and 40 of 40 main-task directions\n  stopped: " in several.summary()

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 import safetensors.numpy
 from click.testing import CliRunner
+from sklearn.base import clone
 
-from unspur import INLP, JSE, LEACE, RLACE, SAL, SPLINCE, PaperVariant, load
+from tests.optional import pandas as pd
+from unspur import INLP, JSE, LEACE, RLACE, SAL, SPLINCE, PaperVariant, RobustClassifier, load
 from unspur.cli import main
-from unspur.exceptions import ArtifactError
+from unspur.exceptions import ArtifactError, InputError
 from unspur.io.artifact import MAX_HEADER_BYTES, write_artifact
 
 D = 4
@@ -123,6 +125,8 @@ def put(metadata, value, *keys):
         (("classes",), [[]] * 600_000, "values, more than the 500,000"),
         (("feature_names",), [1, 2, 3, 4], "is 1, which is of another type"),
         (("feature_names",), ["a", "b"], "2 names for 4 features"),
+        (("column_names",), [0, 1], "2 names for 4 features"),
+        (("column_names",), 4, "'column_names' is 4, which is of another type"),
         (("parameters", "balance"), "often", "'balance' parameter of LEACE must be"),
         (("parameters", "missing_concept"), {"a": [1]}, "a parameter is a table of no known kind"),
         (("parameters", "missing_concept"), ["a"], "'missing_concept' parameter of LEACE must be"),
@@ -221,3 +225,29 @@ def test_verbs_refuse_a_removal_that_cannot_be_meant_with_code_1(sound, tmp_path
         done = CliRunner().invoke(main, words)
         assert done.exit_code == 1, done.output
         assert "bad.safetensors does not describe a fitted LEACE: 'main' has shape (7, 1)" in done.output
+
+
+@pytest.mark.parametrize("names", [range(4), [2.5, -1, True, 7], [("a", 1), ("a", 2), ("b", 1), ("b", 2)]])
+@pytest.mark.parametrize("estimator", [LEACE(), RobustClassifier(random_state=0)], ids=["LEACE", "RobustClassifier"])
+def test_names_of_columns_that_are_not_text_are_saved_and_checked(estimator, names, tmp_path):
+    rng = np.random.default_rng(0)
+    y, concept = rng.integers(2, size=(2, 300))
+    Z = rng.normal(size=(300, 4)) + 2 * np.column_stack([y, concept, 0 * y, 0 * y])
+    X = pd.DataFrame(Z)
+    X.columns = pd.Index(list(names), dtype=object, tupleize_cols=False)
+    fitted = clone(estimator).fit(X, y, concept=concept)
+    fitted.save(tmp_path / "saved.safetensors")
+    loaded = load(tmp_path / "saved.safetensors")
+    apply = "predict" if isinstance(estimator, RobustClassifier) else "transform"
+    np.testing.assert_allclose(getattr(loaded, apply)(X), getattr(fitted, apply)(X), atol=1e-12)  # the control
+    np.testing.assert_allclose(getattr(loaded, apply)(Z), getattr(fitted, apply)(Z), atol=1e-12)
+    for one in (fitted, loaded):
+        with pytest.raises(InputError, match="are not those of the rows of the fit, in the same order"):
+            getattr(one, apply)(X[X.columns[::-1]])
+
+
+def test_names_that_json_cannot_hold_are_left_out_of_the_file(tmp_path):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(100, 3)), columns=pd.date_range("2020-01-01", periods=3))
+    LEACE().fit(X, concept=rng.integers(2, size=100)).save(tmp_path / "saved.safetensors")
+    assert load(tmp_path / "saved.safetensors").transform(X).shape == (100, 3)

@@ -266,3 +266,17 @@ def test_inlp_takes_groups_with_a_task_of_three_classes(birds, options, tmp_path
     two = INLP(**FAST, **options).fit(z, y, concept=water)  # control: two classes are one fit
     assert two.classes_ == (0, 1)
     assert "y=" not in two.trace_.stopped
+
+
+def test_a_concept_called_like_a_class_of_another_has_folds_of_its_own():
+    rng = np.random.default_rng(0)
+    y, other = rng.integers(0, 2, (2, 2000))
+    c = np.where(rng.random(2000) < 0.4, y, rng.integers(0, 3, 2000))
+    Z = rng.standard_normal((2000, 6))
+    Z[:, 0] += 3 * y
+    Z[:, 1] += 3 * (c == 1)
+    Z[:, 2] += 3 * (c == 2)
+    Z[:, 3] += 3 * other
+    plain, alike = (JSE(random_state=0).fit(Z, y, concept={"c": c, name: other}) for name in ("other", "c=2"))
+    np.testing.assert_allclose(alike.transform(Z), plain.transform(Z))
+    assert plain.spurious_.dim == 3

@@ -1,7 +1,7 @@
 """What is found against what is known: scores, boundaries, figures, groups, and sentences that must not be missed."""
 
 import warnings
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -14,11 +14,11 @@ from tests.labelled_rows import Rows
 from tests.optional import pandas as pd
 from tests.report.rows import nothing_to_find, removal, toy
 from unspur import INLP, JSE, LEACE, RLACE, SPLINCE, PaperVariant
-from unspur.compare import choose_head, compare
+from unspur.compare import choose_head, compare, stratified_sample
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, LabelError, NothingRemovedWarning, TaskLostWarning
 from unspur.metrics import leakage, shared_variance
-from unspur.report.measuring import STEPS, measure, stratified_sample, used_parameters
+from unspur.report.measuring import STEPS, measure, used_parameters
 from unspur.report.page.verdict import accuracy_verdict, verdict
 
 TRAIN, TEST = toy(), toy(700, rho=0.0, seed=1)
@@ -93,6 +93,59 @@ def test_accuracies_and_penalties_are_those_of_compare(validation):
         layer = choose_head(name, clean[0], on, 0).head
         assert line.accuracy.average == np.mean(layer.predict(clean[1].Z) == TEST[1])
         assert line.worst_by_penalty[line.penalty] == line.accuracy.worst  # both tables agree
+
+
+def test_probes_with_a_seed_are_those_of_compare(found):
+    """One seed gives one figure in both, before the removal and after every method."""
+    seeded = measure(JSE_TOY, TRAIN, TEST, concept="background", compare=["LEACE"], seed=3)
+    told = compare(Rows(*TRAIN), Rows(*TEST), None, ["none", "LEACE"], ["ERM"], seed=3)
+    for line, other in zip((seeded.before, seeded.judged[2]), told, strict=True):
+        assert [line.leakage["background"]] == [replace(probe, notes=()) for probe in other.probes.values()]
+    assert seeded.before.leakage != found.before.leakage  # the seed matters
+    network = leakage(JSE_TOY.transform(TEST[0]), TEST[2], probe="mlp", random_state=3)
+    assert seeded.nonlinear["background"] == network
+    certificate = "certificate(X_test, y_test, concept_test"
+    assert f"{certificate}, random_state=3)" in seeded.origin.snippet
+    assert f"{certificate})" in found.origin.snippet
+
+
+def test_probes_of_rows_in_clusters_are_those_of_compare():
+    """Also where a concept is missing in some rows, and clusters are objects, as in a Parquet file."""
+    rng = np.random.default_rng(0)
+    sets = []
+    for name, (Z, y, concept) in (("train", TRAIN), ("test", TEST)):
+        film = np.array([f"{name} {k}" for k in rng.integers(150, size=len(Z))], dtype=object)
+        unknown = np.where(rng.random(len(Z)) < 0.2, None, concept)
+        sets.append((Z, y, {"background": unknown, "season": rng.choice(["summer", "winter"], len(Z))}, film))
+    found = measure(JSE_TOY, *sets)
+    (told,) = compare(*sets, None, ["none"], ["ERM"])
+    assert found.before.leakage == {name: replace(probe, notes=()) for name, probe in told.probes.items()}
+
+
+def test_probes_of_copies_are_those_of_compare():
+    """A probe must not be tested on copies of its training rows, whatever the method and the kind of probe."""
+    rng = np.random.default_rng(0)
+    y, concept = rng.integers(2, size=(2, 200))
+    Z = rng.normal(size=(200, 180))  # says nothing of its labels
+    twice = np.tile(np.arange(200), 2)
+    test = Z[twice], y[twice], concept[twice]
+    train = rng.normal(size=(400, 180)), *rng.integers(2, size=(2, 400))
+    remover = LEACE(balance="group").fit(train[0], train[1], concept=train[2])
+    found = measure(remover, train, test, compare=["SAL"])
+    told = compare(train, test, None, ["none", "LEACE", "SAL"], ["ERM"])
+    for line, other in zip(found.judged, told, strict=True):
+        assert line.leakage["concept"].accuracy == other.probes["concept"].accuracy < 0.65
+    assert found.nonlinear["concept"].accuracy < 0.65
+    assert leakage(test[0], test[2]).accuracy > 0.75  # what a probe that does not know of copies finds
+
+
+def test_probes_of_many_rows_are_those_of_compare():
+    many = toy(6000, rho=0.0, seed=5)
+    found = measure(JSE_TOY, TRAIN, many, concept="background", compare=["LEACE"], seed=1)
+    told = compare(Rows(*TRAIN), Rows(*many), None, ["none", "LEACE"], ["ERM"], seed=1)
+    for line, other in zip((found.before, found.judged[2]), told, strict=True):
+        assert [line.leakage["background"]] == [replace(probe, notes=()) for probe in other.probes.values()]
+    assert found.certificate.rows < 6000  # a sample, of which there are many
 
 
 def test_accuracies_are_those_of_the_removal(found):

@@ -254,6 +254,31 @@ class RowSourceContract:
         assert epochs(1) == epochs(1)
         assert epochs(1) != epochs(2)
 
+    def test_sample_has_a_few_rows_of_each_group_that_weigh_as_much_as_all(self, source, columns, z):
+        most = 5
+        sample = source.sample(most, np.random.default_rng(10))
+        drawn = sample.sum(visits)
+        assert set(drawn) == {0.0, 1.0}
+        # One row more for each fold of a group at most, where its share is no whole number; of each part of a stack.
+        limit = len(getattr(source, "parts", [source])) * (most + N_FOLDS + 1)
+        assert all(drawn[columns.cell & 3 == group].sum() <= limit for group in range(4))
+        assert drawn.sum() < N
+        rows = np.flatnonzero(drawn)
+        found, wanted = sample.sum(table), table(whole(z[rows], columns.select(rows)))
+        numbers = np.r_[0 : D + 3, D + 4 : found.shape[1]]  # all but the weights, which stand for more than one row
+        np.testing.assert_allclose(found[np.ix_(numbers, numbers)], wanted[np.ix_(numbers, numbers)], rtol=1e-6)
+        again = source.sample(most, np.random.default_rng(10))
+        np.testing.assert_array_equal(again.sum(visits), drawn)
+        np.testing.assert_array_equal(source.sample(N, np.random.default_rng(0)).sum(visits)[columns.weight > 0], 1)
+
+    def test_sampled_rows_of_equal_weight_weigh_as_much_as_all_in_every_cell(self, z, alike, tmp_path):
+        def weights(block: Block) -> np.ndarray:
+            return np.bincount(array(block.cell), array(block.weight), minlength=CELLS)
+
+        sample = self.make(z, alike, tmp_path).sample(4, np.random.default_rng(11))
+        np.testing.assert_allclose(sample.sum(weights), np.bincount(alike.cell, alike.weight, minlength=CELLS))
+        assert sample.n_rows < N
+
     def test_pickled_source_gives_the_same_sums(self, source):
         copy = pickle.loads(pickle.dumps(source))
         assert (copy.n_rows, copy.n_features, copy.n_folds, copy.dtype) == (N, D, N_FOLDS, source.dtype)

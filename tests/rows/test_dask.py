@@ -15,9 +15,10 @@ import dask.array as da
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
+from distributed.diagnostics.plugin import SchedulerPlugin
 
 from tests.rows.contract import RowSourceContract
-from unspur import DFR, ERM, INLP, JSE, JTT, LEACE, RLACE, SAL, SGD, SPLINCE, SUBG, GroupDRO, GroupWeighted
+from unspur import AFR, DFR, ERM, INLP, JSE, JTT, LEACE, RLACE, SAL, SGD, SPLINCE, SUBG, GroupDRO, GroupWeighted
 from unspur.datasets import make_toy
 from unspur.exceptions import ClusterLostError, InputError, LabelError, NotFiniteError
 from unspur.removers import base, seen_rows
@@ -127,7 +128,8 @@ def test_every_remover_finds_what_it_finds_in_memory(name, here):
     assert np.abs(other.removal_.matrix() - expected.removal_.matrix()).max() > 1e-3
 
 
-HEADS = [ERM(), GroupWeighted(), SUBG(random_state=0), GroupDRO(), JTT(), DFR(random_state=0), ERM(solver="sgd")]
+DRAWN = [kind(random_state=0) for kind in (SUBG, DFR, AFR)]
+HEADS = [ERM(), GroupWeighted(), GroupDRO(), JTT(), *DRAWN, ERM(solver="sgd")]
 
 
 @pytest.mark.filterwarnings("ignore::unspur.exceptions.NotConvergedWarning")
@@ -264,7 +266,7 @@ def test_fits_on_a_cluster_find_what_they_find_in_memory():
 # The same bits everywhere
 
 
-def test_sums_depend_on_the_chunks_and_on_nothing_else(cluster):
+def test_sums_depend_on_the_chunks_and_on_nothing_else(cluster, monkeypatch):
     z = np.random.default_rng(0).standard_normal((2000, 30))
 
     weights = np.random.default_rng(1).standard_normal((7, 30))  # which travel with the statistic
@@ -284,8 +286,32 @@ def test_sums_depend_on_the_chunks_and_on_nothing_else(cluster):
         np.testing.assert_array_equal(sums(61), expected)
         with dask.annotate(workers=[next(iter(client.nthreads()))], allow_other_workers=False):
             np.testing.assert_array_equal(sums(61), expected)
+        monkeypatch.setattr(on_dask, "MAX_TASK_BYTES", 61 * 30 * 8 * 3)  # three chunks to a task
+        np.testing.assert_array_equal(sums(61), expected)
+        monkeypatch.setattr(on_dask, "MAX_SENT_BYTES", 0)  # workers pass the statistic on
+        np.testing.assert_array_equal(sums(61), expected)
+        monkeypatch.setattr(on_dask, "MAX_PARTIAL_SUM_BYTES", 0)  # no sum comes here before it is complete
+        np.testing.assert_array_equal(sums(61), expected)
     assert not np.array_equal(other, expected)  # control: bits do tell one order of summation from another
     np.testing.assert_allclose(other, expected, rtol=1e-10, atol=1e-9)
+
+
+class Term(str):
+    """Shows how it was added up."""
+
+    def __add__(self, other):
+        return Term(f"({self}{other})")
+
+
+def test_sums_are_added_in_pairs_of_neighbours_whoever_has_them():
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        tree = on_dask._SumTree(11)
+        for numbers in np.split(rng.permutation(11), np.sort(rng.integers(0, 12, 3))):
+            part = on_dask._SumTree(11, [((0, k), Term("abcdefghijk"[k])) for k in numbers])
+            for place, value in part.sums.items():
+                tree.add(place, value)
+        assert tree.total == "((((ab)(cd))((ef)(gh)))((ij)k))"
 
 
 def test_results_that_add_up_in_place_leave_what_dask_keeps_alone(here):
@@ -417,24 +443,64 @@ def test_without_its_scheduler_a_fit_ends_with_an_error(tmp_path, monkeypatch):
 # What travels, what is kept
 
 
-def test_only_small_results_come_to_the_client(client, monkeypatch):
+def test_only_sums_come_to_the_client(client, monkeypatch):
     monkeypatch.setattr(on_dask, "MAX_LOCAL_PROJECTION_BYTES", 0)
-    came, plain = [], on_dask._computed
+    came, plain = [], Client.gather
 
-    def computed(tasks):
-        results = plain(tasks)
+    def gather(*arguments, **options):
+        results = plain(*arguments, **options)
         came.append(len(pickle.dumps(results)))
         return results
 
-    monkeypatch.setattr(on_dask, "_computed", computed)
+    monkeypatch.setattr(Client, "gather", gather)
     z = np.random.default_rng(2).standard_normal((20_000, 20))
     rows = DaskRows(da.from_array(z, chunks=(2_500, -1)), plain_columns(len(z)))
     rows.sum(gram)
     rows.project(np.eye(20)[:, :5], np.zeros(20)).sum(gram)
-    assert len(came) == 2  # one result each, and none for a projection
-    assert max(came) < 400 * 8 + 500
+    assert len(came) == 2  # none for a projection
+    assert max(came) < 8 * (400 * 8 + 500)  # at most one for each chunk
     np.testing.assert_array_equal(np.concatenate(rows.sum(everything)), z)  # control: a result that is not small
     assert came[-1] > z.nbytes
+    monkeypatch.setattr(on_dask, "MAX_PARTIAL_SUM_BYTES", 1000)
+    for _ in range(2):
+        rows.sum(gram)
+    assert len(came) == 3 + 1 + 2  # what is too large is found out once
+    assert came[-1] < 400 * 8 + 500  # the sum of all
+
+
+class Finished(SchedulerPlugin):
+    """Names of the tasks that were computed."""
+
+    def __init__(self):
+        self.names = []
+
+    def transition(self, key, start, finish, *args, **kwargs):
+        if (start, finish) == ("processing", "memory"):
+            self.names.append(str(key))
+
+
+def test_one_task_visits_all_chunks_of_a_worker_unless_they_are_large(cluster, client, monkeypatch):
+    z = np.random.default_rng(3).standard_normal((4000, 10))
+    rows = DaskRows(da.from_array(z, chunks=(200, -1)), plain_columns(4000))
+    expected = rows.sum(gram)
+    holders = {worker for workers in client.who_has(rows._z).values() for worker in workers}
+    finished = Finished()
+    cluster.scheduler.add_plugin(finished, name="finished")
+
+    def tasks():
+        finished.names.clear()
+        np.testing.assert_array_equal(rows.sum(gram), expected)
+        return len(finished.names)
+
+    try:
+        assert tasks() == len(holders) <= 2  # of one thread each
+        monkeypatch.setattr(on_dask, "MAX_TASK_BYTES", z.nbytes / 10)
+        rows._workers._groups = {}  # they are formed again when chunks have moved
+        assert 10 <= tasks() <= 11
+        monkeypatch.setattr(on_dask, "MAX_PARTIAL_SUM_BYTES", 0)
+        assert tasks() > 20  # control: one for each chunk, and those that add
+    finally:
+        cluster.scheduler.remove_plugin("finished")
 
 
 def everything(block):
@@ -625,6 +691,10 @@ def unknown_length(z):
     return z[z[:, 0] > 0]
 
 
+def dataframe(z: np.ndarray):
+    return pytest.importorskip("dask.dataframe").from_array(z)
+
+
 @pytest.mark.parametrize(
     ("make", "seen"),
     [
@@ -634,8 +704,9 @@ def unknown_length(z):
         (lambda z: chunked(z)[:0], r"\(0, 20\)"),
         (lambda z: chunked(z).map_blocks(np.ma.masked_array, meta=np.ma.empty((0, 0))), "MaskedArray.*map_blocks"),
         (lambda z: dask.delayed(z), "Delayed.*to_dask_array"),
+        (lambda z: dataframe(z), "DataFrame.*to_dask_array"),
     ],
-    ids=["unknown length", "complex numbers", "one column", "no rows", "masked", "no array"],
+    ids=["unknown length", "complex numbers", "one column", "no rows", "masked", "no array", "a table"],
 )
 def test_what_cannot_be_used_is_refused_by_what_it_is(here, make, seen):
     for fit in (LEACE().fit, JSE().fit):

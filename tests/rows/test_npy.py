@@ -16,7 +16,16 @@ from unspur import ERM, JSE, LEACE, open_rows
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, NotFiniteError
 from unspur.rows import Columns
-from unspur.rows.stored import Budget, MemmapRows, StoredNpy, as_bytes, divide, in_words, prefetch
+from unspur.rows.stored import (
+    Budget,
+    ConcatenatedRows,
+    MemmapRows,
+    StoredNpy,
+    as_bytes,
+    divide,
+    in_words,
+    prefetch,
+)
 
 
 def saved(z, folder, name="z.npy"):
@@ -39,6 +48,28 @@ class TestSelectedStoredNpy(RowSourceContract):
         wide = np.repeat(z, 2, axis=0)
         wide[1::2] = np.nan
         return StoredNpy(saved(wide, tmp_path), block_rows=9).select(np.arange(len(z)) * 2).source(columns)
+
+
+class TestConcatenatedRows(RowSourceContract):
+    def make(self, z, columns, tmp_path):
+        first = StoredNpy(saved(np.repeat(z[:20], 2, axis=0), tmp_path), block_rows=6).select(slice(0, 40, 2))
+        last = StoredNpy(saved(z[30:], tmp_path, "last.npy"), block_rows=11)
+        return ConcatenatedRows(first, z[20:30], last).source(columns)
+
+
+def test_rows_of_several_places_are_those_of_their_files(tmp_path):
+    z = np.arange(60.0).reshape(30, 2)
+    one, other = open_rows(saved(z[:10], tmp_path), memory=50_000), open_rows(saved(z[20:], tmp_path, "other.npy"))
+    rows = ConcatenatedRows(one, z[10:20].astype(np.float32), other)
+    assert (rows.shape, rows.dtype) == ((30, 2), np.float64)
+    np.testing.assert_array_equal(rows.at_random(), z)
+    np.testing.assert_array_equal(rows.between(slice(8, 22)), z[8:22])
+    np.testing.assert_array_equal(rows.select([1, 11, 29]).at_random(), z[[1, 11, 29]])
+    assert rows.budget.total == one.budget.total + other.budget.total
+    assert [rows.location_of(row).partition(" of ")[0] for row in (9, 19, 29)] == 3 * ["row 9"]
+    saved(z[20:25], tmp_path, "other.npy")
+    with pytest.raises(InputError, match=r"other\.npy was changed after it was opened"):
+        next(iter(rows.blocks()))
 
 
 @pytest.fixture(scope="module")

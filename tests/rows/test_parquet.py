@@ -18,7 +18,23 @@ from tests.optional import pandas as pd
 from tests.optional import parquet
 from tests.optional import pyarrow as pa
 from tests.rows.contract import RowSourceContract
-from unspur import DFR, ERM, INLP, JSE, JTT, LEACE, RLACE, SAL, SGD, SPLINCE, SUBG, GroupDRO, GroupWeighted, open_rows
+from unspur import (
+    AFR,
+    DFR,
+    ERM,
+    INLP,
+    JSE,
+    JTT,
+    LEACE,
+    RLACE,
+    SAL,
+    SGD,
+    SPLINCE,
+    SUBG,
+    GroupDRO,
+    GroupWeighted,
+    open_rows,
+)
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, NotFiniteError
 from unspur.io.files import read_table
@@ -141,7 +157,7 @@ def test_removers_find_in_files_what_they_find_in_memory(remover, toy, folder):
     assert rows._passes > 3
 
 
-@pytest.mark.parametrize("head", [ERM, GroupWeighted, SUBG, GroupDRO, JTT, DFR])
+@pytest.mark.parametrize("head", [ERM, GroupWeighted, SUBG, GroupDRO, JTT, DFR, AFR])
 def test_heads_find_in_files_what_they_find_in_memory(head, toy, folder):
     rows = open_rows(folder, memory=LITTLE)
     in_files = head(random_state=0).fit(rows, rows.column("bird"), concept=rows.column("background"))

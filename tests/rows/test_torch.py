@@ -12,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from tests.rows.contract import D, N, RowSourceContract
 from unspur import (
+    AFR,
     DFR,
     ERM,
     INLP,
@@ -35,9 +36,9 @@ from unspur.exceptions import InputError, NotFiniteError
 from unspur.rows import Columns, MemoryRows, Weighting, backends, rows_of
 from unspur.rows.torch import TorchRows
 from unspur.solvers import fused
-from unspur.solvers.held_out_losses import GroupDerivatives, HeldOutLosses, LeaveOneOut, RowLosses, ScalarModel, Scores
+from unspur.solvers.held_out_losses import HeldOutLosses, LeaveOneOut, RowLosses, ScalarModel, Scores
 from unspur.solvers.logistic import CellLosses, LinearLogits, LogisticLosses, SoftmaxLoss, loss_and_probability
-from unspur.solvers.scalars import FoldScore, LinearScore, ScalarLoss, ScoreMoments, Standardisation
+from unspur.solvers.scalars import ColumnScore, FoldScore, LinearScore, ScalarLoss, ScoreMoments, Standardisation
 from unspur.solvers.statistics import CellCounts, ColumnFaults, Covariances, Moments
 from unspur.subspace import Subspace
 
@@ -103,7 +104,7 @@ WEIGHTING = Weighting(rng.uniform(0, 1, 4 * (FOLDS + 1)))
 BOTH = np.array([0, 1])
 CENTRE = 0.1 * rng.standard_normal(WIDTH)
 MODEL = ScalarModel(
-    np.array([1.0, -2.0]), np.array([0.2, 0.1]), FoldScore(1, FOLDS), Standardisation(BOTH + 0.1, BOTH + 1.0), BOTH
+    np.array([1.0, -2.0]), np.array([0.2, 0.1]), FoldScore((3, 0), FOLDS), Standardisation(BOTH + 0.1, BOTH + 1.0), BOTH
 )
 DERIVATIVES = np.array([1.0, -1.0, 300.0, 20.0, 250.0])[:, None] * rng.uniform(1, 2, (4, 1, 2))
 
@@ -138,17 +139,19 @@ STATISTICS = {
     "two classes": SoftmaxLoss(logits(1), WEIGHTING),
     "three classes": SoftmaxLoss(logits(3, centred=True, in_float64=True), WEIGHTING),
     "cells": CellLosses(logits(1), 4 * (FOLDS + 1)),
-    "score moments": ScoreMoments(FoldScore(2, FOLDS), BOTH, WEIGHTING),
+    "score moments": ScoreMoments(FoldScore((2,), FOLDS), BOTH, WEIGHTING),
     "many scores": ScoreMoments(LinearScore(rng.standard_normal((4, WIDTH))), np.array([0, 1, 1, 0]), WEIGHTING),
-    "scalar loss": ScalarLoss(BOTH + 1.0, BOTH - 0.5, FoldScore(0, FOLDS), MODEL.standardise, BOTH, WEIGHTING),
-    "derivatives": GroupDerivatives(MODEL, WEIGHTING),
+    "scalar loss": ScalarLoss(BOTH + 1.0, BOTH - 0.5, FoldScore((0,), FOLDS), MODEL.standardise, BOTH, WEIGHTING),
+    "scalar loss by group": ScalarLoss(
+        BOTH + 1.0, BOTH - 0.5, ColumnScore(1, 2), MODEL.standardise, BOTH, WEIGHTING, by_group=True
+    ),
     "held out": HeldOutLosses(MODEL, rng.uniform(size=(2, 2))),
     "one fold": HeldOutLosses(MODEL, rng.uniform(size=(2, 2)), 2),
     "leave one out": HeldOutLosses(
         ScalarModel(
             BOTH + 1.0,
             BOTH - 0.5,
-            FoldScore(0, FOLDS),
+            FoldScore((0,), FOLDS),
             MODEL.standardise,
             BOTH,
             LeaveOneOut(WEIGHTING, np.full(4, 300.0), DERIVATIVES, DERIVATIVES.sum(axis=0)),
@@ -159,7 +162,7 @@ STATISTICS = {
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("statistic", [Scores(FoldScore(0, FOLDS)), RowLosses(MODEL)])
+@pytest.mark.parametrize("statistic", [Scores(FoldScore((0,), FOLDS)), RowLosses(MODEL)])
 def test_one_number_a_row_comes_to_the_host_in_the_order_of_the_rows(statistic, device):
     here = np.concatenate(MemoryRows(Z, COLUMNS).sum(statistic), axis=-1)
     there = np.concatenate(TorchRows(torch.tensor(Z, device=device), COLUMNS, block_rows=256).sum(statistic), axis=-1)
@@ -439,6 +442,7 @@ HEADS = {
     "group DRO": GroupDRO,
     "JTT": JTT,
     "DFR": lambda **given: DFR(n_draws=2, **given),
+    "AFR": AFR,
     "ERM, SGD": lambda **given: ERM(solver=SGD(max_epochs=3), **given),
 }
 
@@ -664,6 +668,29 @@ class TestFusedKernel:
                 assert found.shape == (t, q, 2 + d)
                 np.testing.assert_allclose(found, exact, rtol=0, atol=2e-6 * np.abs(exact).max())
 
+    @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+    @pytest.mark.parametrize(("n", "d"), [(1, 1), (37, 5), (5000, 300)])
+    @pytest.mark.parametrize(("t", "q"), [(6, 2), (9, 2), (3, 1)])
+    def test_many_lines_are_those_of_the_plain_path_in_float64(self, place, n, d, t, q, kind):
+        if place == "cpu" and (kind == torch.bfloat16 or n > 100):
+            pytest.skip("Triton's interpreter has no products of bfloat16, and is slow")
+        draw = np.random.default_rng(n)
+        columns = Columns.of(
+            draw.integers(0, 2, n), draw.integers(0, 2, n), draw.uniform(0, 1, n), draw.integers(0, 3, n)
+        )
+        z = torch.tensor(draw.standard_normal((n, d)), device=place).to(kind)
+        statistic = LogisticLosses(
+            draw.standard_normal((t, q, d)) / np.sqrt(d),
+            draw.standard_normal((t, q)),
+            BOTH[-q:],
+            draw.uniform(0, 1, (t, 12)),
+            draw.standard_normal(d),
+        )
+        found, exact = self.both(statistic, z, columns)
+        assert found.shape == (t, q, 2 + d)
+        tolerance = 3e-5 if kind == torch.bfloat16 else 3e-6
+        np.testing.assert_allclose(found, exact, rtol=0, atol=tolerance * np.abs(exact).max())
+
     def test_far_logits_neither_overflow_nor_become_nan(self, place):
         z = torch.tensor([[-1e4], [-100.0], [100.0], [1e4]], device=place)
         columns = Columns.of([0, 1, 0, 1], [1, 0, 0, 1])
@@ -682,10 +709,9 @@ class TestFusedKernel:
         [
             (lines(1), lambda z: z),
             (lines(1, centred=True), lambda z: z.float()),
-            (lines(9), lambda z: z.float()),
             (lines(1), lambda z: z.float().T.contiguous().T),
         ],
-        ids=["float64", "centred", "many lines", "columns first"],
+        ids=["float64", "centred", "columns first"],
     )
     def test_declines_what_it_is_not_made_for(self, place, statistic, make):
         z = make(torch.tensor(Z, device=place))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import tracemalloc
+import warnings
 
 import numpy as np
 import pytest
 
 from unspur import INLP, JSE, LEACE, RLACE, SAL, SPLINCE, RobustClassifier
-from unspur.exceptions import InputError
-from unspur.heads import DFR, ERM, JTT, SUBG, GroupDRO, GroupWeighted
+from unspur.exceptions import InputError, NothingRemovedWarning
+from unspur.heads import AFR, DFR, ERM, JTT, SUBG, GroupDRO, GroupWeighted
 from unspur.solvers import logistic
 from unspur.solvers.row_span import RowSpan
 from unspur.subspace import AffineMap, Subspace
@@ -25,7 +26,7 @@ REMOVERS = [
     SPLINCE(),
     RLACE(),
 ]
-HEADS = [ERM(), GroupWeighted(), SUBG(random_state=0), GroupDRO(), JTT(), DFR(random_state=0)]
+HEADS = [ERM(), GroupWeighted(), SUBG(random_state=0), GroupDRO(), JTT(), DFR(random_state=0), AFR(random_state=0)]
 
 
 def narrow(n=240, d=12, seed=0):
@@ -77,7 +78,7 @@ def test_a_head_on_wide_rows_is_that_of_the_same_rows_in_fewer_features(head):
     assert head.coef_.shape == (1, 600)
 
 
-@pytest.mark.parametrize("head", [GroupWeighted(), DFR(), JTT()], ids=name)
+@pytest.mark.parametrize("head", [GroupWeighted(), DFR(), JTT(), AFR()], ids=name)
 @pytest.mark.parametrize("validated", [False, True])
 def test_the_classifier_on_wide_rows_is_that_of_the_same_rows_in_fewer_features(head, validated):
     Z, y, concept = narrow()
@@ -256,3 +257,16 @@ def test_wide_rows_that_are_all_the_same_are_refused_in_words(estimator, value):
     y, concept = np.arange(120) % 2, np.arange(120) // 2 % 2
     with pytest.raises(InputError, match="All rows are the same"):
         estimator.fit(np.full((120, 200), value), y, concept=concept)
+
+
+@pytest.mark.parametrize("size", [1e153, 1e155, 1e160])
+@pytest.mark.parametrize("estimator", [JSE(), RLACE(), SAL(), LEACE(), GroupWeighted()], ids=lambda e: type(e).__name__)
+def test_wide_rows_whose_squares_overflow_are_refused_in_words(estimator, size):
+    rng = np.random.default_rng(0)
+    Z, (y, concept) = rng.normal(size=(120, 300)), rng.integers(2, size=(2, 120))
+    if size > 1e153 or type(estimator).__name__ != "LEACE":  # which scales columns first
+        with pytest.raises(InputError, match="The covariance of X overflows"):
+            estimator.fit(size * Z, y, concept=concept)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NothingRemovedWarning)
+        estimator.fit(1e100 * Z, y, concept=concept)  # the control

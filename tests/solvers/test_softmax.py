@@ -9,6 +9,7 @@ from sklearn.linear_model import LogisticRegression
 
 from unspur.exceptions import NotConvergedWarning
 from unspur.rows import Columns, MemoryRows, Weighting
+from unspur.solvers import logistic
 from unspur.solvers.logistic import (
     CellLosses,
     LinearLogits,
@@ -224,6 +225,32 @@ def test_regressions_side_by_side_are_those_one_by_one_in_fewer_passes(n_classes
         np.testing.assert_allclose(found.intercepts, expected.intercepts, atol=1e-5)
     assert np.abs(many[0].weights - many[2].weights).max() > 0.1  # penalties and folds differ
     assert np.abs(many[1].weights - many[4].weights).max() > 1e-3
+
+
+@pytest.mark.parametrize("k", [2, 4])
+@pytest.mark.parametrize("bounded", [True, False])
+def test_small_penalties_on_separable_rows_are_solved_at_a_rough_tolerance(k, bounded, monkeypatch):
+    """Where the loss is small its gradient is, too, however far the minimum is."""
+    if not bounded:  # the control
+        monkeypatch.setattr(logistic, "MAX_GRADIENT_TO_LOSS", np.inf)
+    rng = np.random.default_rng(0)
+    y = np.arange(80) % k
+    z = rng.standard_normal((80, 120)) + 2.0 * np.eye(120)[y]
+    exact, whitening = solve(z, y, weight_decay=1e-6, tol=1e-12)
+    rows, weighting = source(z, y), Weighting(np.full(k, 1.0 / len(y)))
+    alone = solve_softmax(rows, weighting, whitening, k, tol=1e-5)
+    beside = solve_softmax_many(rows, whitening.geometry, [(weighting, 1e-6), (weighting, 1.0)], k, tol=1e-5)[0]
+    for found in (alone, beside):
+        assert found.outcome.converged
+        assert (found.outcome.objective < 1.0001 * exact.outcome.objective) == bounded
+        error = np.linalg.norm(found.weights - exact.weights) / np.linalg.norm(exact.weights)
+        assert (error < 0.01) == bounded
+
+
+def test_without_a_penalty_separable_rows_are_solved_as_far_as_the_tolerance_says():
+    y = np.arange(80) % 2
+    z = np.random.default_rng(0).standard_normal((80, 120)) + 2.0 * np.eye(120)[y]
+    assert solve(z, y, weight_decay=0.0)[0].outcome.converged  # though there is no minimum
 
 
 def test_a_regression_that_is_not_solved_in_time_says_so():

@@ -76,6 +76,17 @@ def test_heads_of_other_kinds_and_pipelines_before_them(tmp_path):
         assert error(run(path, x), expected) < 1e-5
 
 
+def test_a_pipeline_that_ends_in_a_linear_model_is_its_own_head(tmp_path):
+    toy = make_toy(600, rho=0.8, random_state=0)
+    jse = JSE(random_state=0).fit(toy.Z, toy.y, concept=toy.concept)
+    pipe = make_pipeline(jse, LogisticRegression().fit(jse.transform(toy.Z), toy.y))
+    surgery.to_onnx(pipe, tmp_path / "a.onnx")
+    assert error(run(tmp_path / "a.onnx", toy.Z), pipe.decision_function(toy.Z)[:, None]) < 1e-5
+    for alone in (pipe[-1], make_pipeline(PCA(2).fit(toy.Z), jse)):
+        with pytest.raises(InputError, match="A removal is an AffineMap or a fitted remover"):
+            surgery.to_onnx(alone, tmp_path / "b.onnx")
+
+
 def test_existing_files_are_kept(tmp_path):
     path = tmp_path / "removal.onnx"
     path.write_text("mine")

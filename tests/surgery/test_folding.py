@@ -432,3 +432,13 @@ def test_a_classifier_after_other_steps(toy):
         np.testing.assert_allclose(surgery.fold(*steps).decision_function(toy.Z), expected, atol=1e-10)
     with pytest.raises(NotFittedError):
         surgery.fold(RobustClassifier())
+
+
+def test_a_search_alone_is_told_what_to_pass():
+    toy = make_toy(300, rho=0.5, random_state=0)
+    jse = JSE(random_state=0).fit(toy.Z, toy.y, concept=toy.concept)
+    search = GridSearchCV(make_pipeline(StandardScaler(), Ridge()), {"ridge__alpha": [1.0]}, cv=2)
+    search.fit(jse.transform(toy.Z), toy.y)
+    with pytest.raises(InputError, match=r"got GridSearchCV.*Pass its best_estimator_"):
+        surgery.fold(search)
+    assert surgery.fold(search.best_estimator_).coef_.shape == (20,)

@@ -368,6 +368,15 @@ def test_a_model_that_was_compiled_before_is_said_to_take_no_notice(model, x):
     torch._dynamo.reset()
 
 
+def test_an_attachment_that_is_never_entered_is_told(model, x):
+    plain = model(x)
+    with pytest.warns(NothingRemovedWarning, match="'body' was never entered, so the removal changed nothing"):
+        surgery.attach(model, "body", make("remove"))  # as if it were a hook of torch
+    assert torch.equal(model(x), plain)
+    with surgery.attach(model, "body", make("remove")):  # control
+        assert not torch.equal(model(x), plain)
+
+
 def test_an_attachment_that_was_not_entered_cannot_be_left(model, x):
     attachment = surgery.attach(model, "body", make("remove"))
     with pytest.raises(InputError, match="'body' is left and was not entered"):
@@ -516,7 +525,7 @@ class TestModule:
 
 
 class TestErrors:
-    def test_a_wrong_path_lists_close_ones(self, model):
+    def test_a_wrong_path_lists_close_ones(self, model, x):
         with pytest.raises(InputError, match=r"Sequential has no module 'body.2'\. Close: .*body\.1"):
             surgery.attach(model, "body.2", make("remove"))
         with pytest.raises(InputError, match=r"no module 'zzz'\. It has first, body, body\.0, body\.1, last\."):
@@ -524,9 +533,10 @@ class TestErrors:
         nested = nn.ModuleDict({"encoder": nn.ModuleDict({"layer": nn.ModuleList([nn.Identity()] * 30)})})
         with pytest.raises(InputError, match=r"Close: encoder\.layer\.5"):
             surgery.attach(nested, "layer.5", make("remove"))
-        surgery.attach(model, "body.1", make("remove"))  # control
+        with surgery.attach(model, "body.1", make("remove")):  # control
+            model(x)
 
-    def test_a_module_or_a_removal_in_place_of_the_name(self, model):
+    def test_a_module_or_a_removal_in_place_of_the_name(self, model, x):
         with pytest.raises(InputError, match=r"for the name it got Tanh\. That module is called 'body\.1'\."):
             surgery.attach(model, model.body[1], make("remove"))
         with pytest.raises(InputError, match=r"in this order; for the name it got AffineMap\. model\.named_modules"):
@@ -534,7 +544,8 @@ class TestErrors:
         for other in (None, 1, nn.Linear(2, 2)):
             with pytest.raises(InputError, match="for the name"):
                 surgery.attach(model, other, make("remove"))
-        surgery.attach(model, "body.1", make("remove"))  # control
+        with surgery.attach(model, "body.1", make("remove")):  # control
+            model(x)
 
     def test_things_that_are_no_removal(self, model):
         with pytest.raises(InputError, match=r"AffineMap\.removing"):

@@ -93,3 +93,42 @@ def test_channels_of_a_convolutional_network():
             network(pictures)
     assert error(attached, folded) < 1e-5
     assert error(attached, plain) > 1e-3  # control
+
+
+def resnet():
+    config = transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8, D], depths=[1, 1], num_labels=3)
+    return transformers.ResNetForImageClassification(config)
+
+
+def lite0():
+    return pytest.importorskip("efficientnet_lite_pytorch").EfficientNet.from_name("efficientnet-lite0")
+
+
+@pytest.mark.parametrize(
+    ("make_network", "path", "linear", "width"),
+    [
+        (resnet, "classifier", "classifier.1", D),
+        (resnet, "classifier.1", "classifier.1", D),
+        (lite0, "_fc", "_fc", 1280),
+    ],
+    ids=["N × C × 1 × 1", "N × C", "EfficientNet-Lite0"],
+)
+def test_the_input_of_the_last_layer_of_a_convolutional_network(make_network, path, linear, width):
+    torch.manual_seed(0)
+    network = make_network().eval()
+    removal, pictures, layer = make("oblique remove", width), torch.randn(2, 3, 64, 64), network.get_submodule(linear)
+
+    def run():
+        with torch.inference_mode():
+            out = network(pictures)
+        return out.logits if hasattr(out, "logits") else out
+
+    plain, weight, bias = run(), layer.weight.clone(), layer.bias.clone()
+    with surgery.attach(network, path, removal, where="input"):
+        attached = run()
+    assert error(attached, plain) > 1e-2
+    folded = surgery.fold(removal, layer)
+    layer.load_state_dict(folded.state_dict())
+    assert error(attached, run()) < 1e-5
+    layer.load_state_dict({"weight": weight, "bias": bias})
+    assert torch.equal(run(), plain)

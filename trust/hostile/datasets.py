@@ -13,10 +13,11 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from trust.hostile.arrays import csv_attacks
+from trust.hostile.arrays import csv_attacks, forged_parquet, parquet_attacks
 from trust.hostile.damage import ODD_JSON, as_json, odd_fields
 from trust.hostile.trials import NOT_FILES, Attacks, Bad, Reader, promised
 from unspur.embed.examples import MAX_PICTURE_MEMORY, TableExamples, open_image
@@ -383,6 +384,59 @@ def own_attacks(sound: bytes) -> Attacks:
     yield from csv_attacks(sound)
 
 
+def _make_packed(folder: Path) -> Path:
+    table = _make_own(folder)
+    (folder / "mine.csv.gz").write_bytes(gzip.compress(table.read_bytes()))
+    return folder / "mine.csv.gz"
+
+
+def packed_attacks(sound: bytes) -> Attacks:
+    """Bombs, and what is damaged inside."""
+    plain = gzip.decompress(sound)
+    yield "a gigabyte of zeros", gzip.compress(plain + bytes(1 << 28)) * 4
+    yield "many lines", gzip.compress(plain + b"0.png,1,land\n" * 7_000_000)
+    yield "packed twice", gzip.compress(sound)
+    yield "not packed", plain
+    yield "two in one", sound + sound
+    yield "nothing", gzip.compress(b"")
+    yield "more behind it", sound + b"more"
+    for what, bad in csv_attacks(plain):
+        if isinstance(bad, bytes):
+            yield what, gzip.compress(bad)
+
+
+def _stored_pictures() -> Any:
+    import pyarrow as pa
+
+    names = {"info": {"features": {"bird": {"_type": "ClassLabel", "names": ["gull", "tern"]}}}}
+    images = [{"bytes": _picture("PNG"), "path": f"{k}.png"} for k in range(4)]
+    table = pa.table({"image": images, "bird": [0, 1, 0, 1], "place": ["land", "sea", None, "land"]})
+    return table.replace_schema_metadata({"huggingface": as_json(names)})
+
+
+def _make_stored(folder: Path) -> Path:
+    from pyarrow import parquet
+
+    parquet.write_table(_stored_pictures(), folder / "mine.parquet", row_group_size=2)
+    return folder / "mine.parquet"
+
+
+def _make_arrow(folder: Path) -> Path:
+    import pyarrow as pa
+
+    with pa.OSFile(str(folder / "mine.arrow"), "wb") as file, pa.ipc.new_stream(file, _stored_pictures().schema) as out:
+        out.write_table(_stored_pictures(), max_chunksize=2)
+    return folder / "mine.arrow"
+
+
+def _read_stored(path: Path) -> None:
+    own = TableExamples.read(path)
+    promised(len(own) == len(own.ids) == len(set(own.ids)), "ids are not distinct")
+    promised(all(column.shape == (len(own),) for column in own.labels.values()), "labels are of another length")
+    promised(len(own.digest()) == 16, "it has no digest")
+    promised(all(own[k] is not None for k in range(len(own))), "it cannot be read")
+
+
 def _make_published(folder: Path) -> Path:
     (folder / "001.Tern").mkdir()
     lines = ["img_id,img_filename,y,split,place,place_filename"]
@@ -474,6 +528,9 @@ tiff = Reader(_made("picture.tif", lambda: _picture("TIFF")), _open_image, most=
 deep_grey = Reader(_made("picture.png", lambda: _picture("PNG", "I;16")), _open_image, most=MAX_PICTURE_MEMORY)
 pairs = Reader(_make_pairs, _read_pairs, pairs_attacks, text=True)
 own = Reader(_make_own, _read_own, own_attacks, text=True)
+packed = Reader(_make_packed, _read_own, packed_attacks)
+stored = Reader(_make_stored, _read_stored, parquet_attacks, forged=forged_parquet)
+arrow = Reader(_make_arrow, _read_stored, lambda _: NOT_FILES)
 published = Reader(_make_published, _read_published, published_attacks, text=True)
 birds = Reader(_make_birds, _read_birds, birds_attacks, text=True)
 faces = Reader(_make_faces, _read_faces, faces_attacks, text=True)

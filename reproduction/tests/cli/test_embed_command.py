@@ -45,7 +45,7 @@ def test_some_of_the_birds_go_where_they_are_told(birds, tmp_path):
     assert first.rows.shape == (78, 9)
     assert circulated.labels["y"].sum() > first.labels["y"].sum()
     assert_array_equal(circulated.rows, first.rows)
-    for option in (["--pca", 9], ["--sizes", "26,5,8"]):
+    for option in (["--pca", 9], ["--sizes", "26,5,8"], ["--pooling", "mean"]):
         said = paper("embed", "waterbirds", "--root", birds, "--encoder", "grey-50", *option, code=2)
         assert f"{option[0]} needs --output" in said
 

@@ -121,7 +121,7 @@ def test_labels_may_be_words_from_the_table_to_the_comparison(table, tiny_resnet
     assert not any(line["problem"] for line in found if line["remover"] not in untested)
     groups = [(group["main"], group["concept"], group["rows"]) for group in found[0]["accuracy"]["groups"]]
     assert groups == [("green", "dim", 2), ("green", "lit", 4), ("red", "dim", 1), ("red", "lit", 3)]
-    assert "JSE" in unspur("compare", tmp_path / "words", *rows, *WORDS, "--remover", "JSE")
+    assert "JSE" in unspur("compare", tmp_path / "words", *rows, *WORDS, "--remover", "JSE", "--remover", "none")
 
 
 def test_birds_are_trained_on_at_a_strength_and_mapped(birds, tiny, tmp_path):

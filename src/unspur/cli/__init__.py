@@ -13,7 +13,9 @@ __all__ = ["main"]
 SECTIONS = {
     "Look": {
         "demo": "Take the photograph out from behind digits, end to end.",
+        "audit": "Say which columns travel with the task, and are used.",
         "report": "Write a page that shows all that a removal does.",
+        "card": "Write the section of a model card about a saved MODEL.",
     },
     "Remove a concept": {
         "fit": "Fit a classifier that does not use the concept, or a removal.",

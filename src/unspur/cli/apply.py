@@ -15,8 +15,10 @@ from unspur.cli.console import echo_json, say, say_where, show
 from unspur.cli.data import (
     carry_labels,
     check_removal_labels,
+    columns_beside,
     missing_values,
     note_other_encoding,
+    place_among,
     read_rows,
     refuse_ignored_labels,
 )
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from unspur import RobustClassifier
     from unspur.io.table import Table
     from unspur.metrics import GroupAccuracy
+    from unspur.removers import Remover
 
 #: Name of the column of predicted classes, and prefix of those of probabilities.
 PREDICTED, PROBABILITY = "predicted", "probability_"
@@ -79,7 +82,8 @@ def apply(
     """Apply a saved REMOVAL to the rows of FILE.
 
     FILE is a file or an embedding store. Parquet files (several, a folder or a quoted pattern) go to a folder, a piece
-    at a time: files of the same names and columns, in which the features are cleaned.
+    at a time: files of the same names and columns, in which the features are cleaned. One .parquet file as output has
+    a column for each feature instead of a column of vectors.
 
     Example:
       unspur apply background.safetensors new.npz --output new-clean.npz
@@ -98,26 +102,44 @@ def apply(
         refuse_ignored_labels(labels, ignore)
         remover = load(removal)
         rows = clean_parquet(remover, files, output, labels, ignore, overwrite=force)
-        _report_rows(output, rows, remover.n_features_in_, remover.spurious_.dim, as_json)
+        _report_rows(output, rows, remover, as_json)
         return
     refuse_input_as_output(output, *files, removal)
     refuse_existing(output, overwrite=force)
     remover = load(removal)
     table = carry_labels(read_rows(files, labels, ignore, where), labels, output)
     if table.columns and Path(output).suffix.lower() == ".npy":
-        raise InputError(f"{output} can hold no labels; write .npz, .csv or .parquet, or use --ignore for them.")
+        names = ", ".join(table.columns)
+        raise InputError(
+            f"{output} can hold no labels, and the rows have {names}; write .npz, .csv or .parquet, or use --ignore "
+            "for each of them."
+        )
     clean = apply_removal(remover, table)
     note_other_encoding(remover, table)
     write_rows(clean, output, overwrite=force)
-    rows, features = clean.Z.shape
-    _report_rows(output, rows, features, remover.spurious_.dim, as_json)
+    if table.features is None and is_parquet(files) and is_parquet((output,)):
+        say(
+            f"Note: the vectors became the columns z0 to z{remover.n_features_in_ - 1}. To keep the columns of the "
+            "file, pass a folder as --output.",
+            err=True,
+        )
+    _report_rows(output, len(clean.Z), remover, as_json)
 
 
-def _report_rows(output: str, rows: int, features: int, removed: int, as_json: bool) -> None:
+def _report_rows(output: str, rows: int, remover: Remover, as_json: bool) -> None:
+    features, removed = remover.n_features_in_, remover.n_removed_
     if as_json:
-        echo_json({"output": output, "rows": rows, "features": features, "removed": removed})
+        echo_json(
+            {
+                "output": output,
+                "rows": rows,
+                "features": features,
+                "removed": removed,
+                "strength": remover.strength_,
+            }
+        )
         return
-    say(f"{rows} rows, {removed} of {features} directions removed: {output}")
+    say(f"{rows} rows, {removed} of {features} directions removed{remover.strength_note}: {output}")
 
 
 @click.command()
@@ -140,7 +162,8 @@ def predict(
     r"""Predict the classes of the rows of FILE by a saved MODEL.
 
     MODEL is what unspur fit saved. The output has the predicted class of each row and a probability for each class,
-    beside the labels of FILE. With --main and --concept the accuracy is printed, group by group.
+    beside the labels of FILE. With --main and --concept the accuracy is printed, group by group. Features that have
+    names are found by them, and other columns are left out.
 
     Example:
       unspur predict birds.safetensors new.npz --output predictions.csv
@@ -161,19 +184,21 @@ def predict(
     classifier = _load_classifier(model)
     label_names = () if main is None else (main, *concept)
     named = tuple(dict.fromkeys((*labels, *label_names)))
+    names = getattr(classifier, "feature_names_in_", None)
+    ignore += columns_beside(files, names, (*named, *ignore), where)
     table = read_rows(files, named, ignore, where, memory=memory, classes=label_names)
-    table = carry_labels(table, named, output)
-    table = table.like(getattr(classifier, "feature_names_in_", None), classifier.n_features_in_)
+    carried = carry_labels(table.as_in_file(), named, output)
+    table = table.like(names, classifier.n_features_in_)
     note_other_encoding(classifier.remover_, table)
-    predicted, probabilities = _predictions(classifier, table)
-    written = _written(table, classifier, predicted, probabilities, output)
+    predicted, probabilities = predictions(classifier, table)
+    written = _written(carried, classifier, predicted, probabilities, output)
     accuracy = None
     if main is not None:
-        missing = missing_values(missing_concept, table, concept)
-        accuracy = _accuracy(written, classifier, main, concept, missing)
+        missing = missing_values(missing_concept, [table], concept)
+        accuracy = measured_accuracy(table, predicted, classifier, main, concept, missing)
     write_rows(written, output, overwrite=force)
     if accuracy is not None:
-        say(f"Note: {_caveat(classifier, table)}", err=True)
+        say(f"Note: {caveat(classifier, table)}", err=True)
     _report_predictions(output, classifier, predicted, accuracy, main, as_json)
 
 
@@ -190,7 +215,7 @@ def _load_classifier(path: str) -> RobustClassifier:
     return model
 
 
-def _predictions(classifier: RobustClassifier, table: Table) -> tuple[Any, Any]:
+def predictions(classifier: RobustClassifier, table: Table) -> tuple[Any, Any]:
     """Predicted classes (n,) and probabilities (n, K)."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "X does not have valid feature names")  # they were matched before
@@ -212,7 +237,7 @@ def _written(table: Table, classifier: RobustClassifier, predicted: Any, probabi
     )
 
 
-def _caveat(classifier: RobustClassifier, table: Table) -> str:
+def caveat(classifier: RobustClassifier, table: Table) -> str:
     """What a reader must know of accuracies on these rows."""
     import numpy as np
 
@@ -227,42 +252,58 @@ def _caveat(classifier: RobustClassifier, table: Table) -> str:
     )
 
 
-def _accuracy(
-    table: Table, classifier: RobustClassifier, main: str, concept: tuple[str, ...], missing: dict[str, Any]
+def measured_accuracy(
+    table: Table,
+    predicted: Any,
+    classifier: RobustClassifier,
+    main: str,
+    concept: tuple[str, ...],
+    missing: dict[str, Any],
 ) -> GroupAccuracy | float | None:
-    """Accuracy by group of predictions in a table, or over all rows without a concept; None without any label."""
+    """Accuracy of predicted classes (n,) by group of the concepts that some row has, or over all rows if there is none.
+
+    It is over all rows as well if no row has all labels, and None if no row has a main label.
+    """
     import numpy as np
 
+    from unspur._arrays import is_missing
     from unspur._data import LabelledData
     from unspur.compare import accuracy_of
     from unspur.exceptions import LabelError
-    from unspur.labels import class_label, is_missing
+    from unspur.labels import class_label
 
     n, known = len(table.Z), classifier.classes_
-    for name in (main, *concept):
-        if all(is_missing(value) for value in table.label(name).ravel().tolist()):
-            say(f"Note: {name} is empty in all rows, so no accuracy is measured.", err=True)
-            return None
+
+    def is_empty(name: str) -> bool:
+        values = table.label(name).ravel().tolist()
+        return all(is_missing(value) or value == missing.get(name) for value in values)
+
+    if is_empty(main):
+        say(f"Note: {main} is empty in all rows, so no accuracy is measured.", err=True)
+        return None
+    empty = [name for name in concept if is_empty(name)]
+    for name in empty:
+        say(f"Note: {name} is empty in all rows, so accuracy is not by group of {name}.", err=True)
+    concept = tuple(name for name in concept if name not in empty)
     y, *concepts = (
         class_label(table.label(name), name, n, missing=missing.get(name), least=1) for name in (main, *concept)
     )
-    places = [_place(value, known.tolist()) for value in y.classes]
+    places = [place_among(value, known.tolist()) for value in y.classes]
     if None in places:
         raise LabelError(
             f"{main} has the class {y.classes[places.index(None)]!r}, and the classifier was fitted for the classes "
             f"{', '.join(map(str, known.tolist()))}. Name the label that it predicts, with classes written alike."
         )
-    right = table.columns[PREDICTED] == known[places][y.codes]
+    right = predicted == known[places][y.codes]
+    if concept and not np.logical_and.reduce([y.present, *(label.present for label in concepts)]).any():
+        names = " and ".join((main, *concept))
+        say(f"Note: no row has {names} together, so accuracy is not by group.", err=True)
+        concept = ()
     if not concept:
         return float(right[y.present].mean())
-    data = LabelledData(table.Z, y, tuple(concepts), np.ones(n))
+    data = LabelledData(predicted, y, tuple(concepts), np.ones(n))  # rows may be in files, and are not needed
     check_removal_labels(classifier.remover_, data)
     return accuracy_of(right[y.present], data.select(y.present))
-
-
-def _place(value: Any, known: list[Any]) -> int | None:
-    """Index of a value among the known classes; a file may have dates and the like as text."""
-    return next((k for k, one in enumerate(known) if one == value or str(one) == str(value)), None)
 
 
 def _report_predictions(

@@ -13,7 +13,14 @@ import click
 
 from unspur.cli.completion import column_names
 from unspur.cli.console import echo_json, progress_bar, say, say_command, say_where, show
-from unspur.cli.data import caveat_about_test_rows, note_shared_rows, read_splits, with_test_rows
+from unspur.cli.data import (
+    caveat_about_test_rows,
+    conditions_on,
+    note_shared_rows,
+    note_single_classes,
+    read_splits,
+    with_test_rows,
+)
 from unspur.cli.options import (
     HEAD_NAMES,
     REMOVER_NAMES,
@@ -78,7 +85,7 @@ def evaluate(removal: str, given: RowOptions, seed: int, as_json: bool) -> None:
     remover = load(removal)
     splits = read_splits(given, remover)
     rows = with_test_rows(splits.rows, seed, given.clusters)
-    notes = splits.notes + note_shared_rows(rows)
+    notes = splits.notes + note_shared_rows(rows) + note_single_classes(rows["test"])
     found = evaluate_removal(Evaluator.of(rows, seed), remover, cleaned(remover, rows))
     results = dict(zip(("as it is", "removed"), found.results, strict=True))
     caveat = caveat_about_test_rows(given.file, held_out="test" not in splits.rows)
@@ -145,6 +152,7 @@ def compare_command(
           --concept background --head ERM --head DFR
     """
     from unspur.compare import compare
+    from unspur.exceptions import InputError
     from unspur.io.artifact import refuse_existing
     from unspur.report.tables import comparison_table
 
@@ -155,11 +163,14 @@ def compare_command(
     read = found.rows
     rows = with_test_rows(read, seed, given.clusters)
     note_shared_rows(rows)
+    note_single_classes(rows["test"])
     removers, heads = removers or REMOVER_NAMES, heads or ("ERM", "GroupWeighted")
     splits = rows["training"], rows["test"], rows.get("validation")
     steps = len(removers) * (1 + len(heads))
     with progress_bar("compare", steps, shown=not as_json and sys.stderr.isatty()) as step:
         results = compare(*splits, removers, heads, seed, balance, step, missing_concept=found.missing_concept)
+    if all(result.problem for result in results):
+        raise InputError(f"No combination could be evaluated. {' '.join(dict.fromkeys(r.problem for r in results))}")
     if csv_file is not None:
         _write_csv(results, csv_file, force)
     options = click.get_current_context().params
@@ -196,8 +207,11 @@ def _print_recommendation(results: Sequence[Comparison], options: Mapping[str, A
             f"there: by {found.above_best:.3f} ({found.low:.3f} – {found.high:.3f})"
         )
     else:
-        tried = "could not be fitted or evaluated" if recommended is not None else "was not compared"
-        why = f"which has the smallest loss on held-out rows. The recommendation, {' + '.join(RECOMMENDED)}, {tried}"
+        why = f"which has the smallest loss on held-out rows. The recommendation, {' + '.join(RECOMMENDED)}, "
+        if recommended is None:
+            why += "was not compared"
+        else:
+            why += f"has no such loss. {(recommended.problem or recommended.held_out_problem).removesuffix('.')}"
     say(f"\nTake {_name(take)}, {why}.{_concept_left(take)}")
     _say_how(take, options)
     if best is not take:
@@ -242,12 +256,18 @@ def _fit_command(result: Comparison, options: Mapping[str, Any]) -> list[str]:
         return []
     words = ["unspur fit", shlex.quote(options["file"])]
     rows = {name: value for name, value in options.items() if name not in ("test_file", "test_where")}
+    there = {name for file in (options["file"], options["validation"]) if file for name in column_names(file)}
+    only_tested = set(column_names(options["test_file"] or options["file"])) - there
+    rows["ignore"] = tuple(name for name in options["ignore"] if name not in only_tested)
     words += [f"{option} {shlex.quote(text)}" for option, text in options_of_rows(rows)]
     named = {options["main"], *options["concept"], options["clusters"], *options["ignore"]}
-    named |= {column for name in ("where", "validation_where") for column, _ in options[name]}
+    file, validation = options["file"], options["validation"] or options["file"]
+    conditions = *conditions_on(file, options["where"]), *conditions_on(validation, options["validation_where"])
+    named |= {column for column, _ in conditions}
     # Columns of conditions on test rows are no features of the comparison either.
-    test_columns = dict.fromkeys(column for column, _ in options["test_where"] if column not in named)
-    words += [f"--ignore {shlex.quote(name)}" for name in test_columns if name in column_names(options["file"])]
+    tested = conditions_on(options["test_file"] or file, options["test_where"])
+    test_columns = dict.fromkeys(column for column, _ in tested if column not in named)
+    words += [f"--ignore {shlex.quote(name)}" for name in test_columns if name in there]
     if not result.recommended:
         method, given = class_and_options(result.remover)
         words += [f"--method {method}", *(f"--{name} {value:g}" for name, value in given.items())]

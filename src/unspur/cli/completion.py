@@ -7,7 +7,7 @@ import glob
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from zipfile import BadZipFile, ZipFile
@@ -56,7 +56,9 @@ def columns_of(*parameters: str) -> Completer:
         path = next(filter(None, (_given(ctx, name) for name in parameters)), None)
         if path is None:
             return []
-        if Path(path).is_file() and Path(path).suffix.lower() not in _NAMES:  # its labels are files of their own
+        from unspur._reading import suffix_of
+
+        if Path(path).is_file() and suffix_of(path) not in _NAMES:  # its labels are files of their own
             return [CompletionItem(incomplete, type="file")]
         names = [name for name in worth_naming(column_names(path), incomplete) if name.startswith(incomplete)]
         # Bash splits completions at spaces.
@@ -86,21 +88,35 @@ def one_of(words: Callable[[], Sequence[str]], *, files: bool = False) -> Comple
     return complete
 
 
-def column_names(path: str | Path) -> list[str]:
-    """Names of the columns or arrays of a file or store, from its header alone; none if it cannot be read."""
-    from unspur._reading import require_regular
+def column_names(path: str | Path, *, of_every_file: bool = False) -> list[str]:
+    """Names of the columns or arrays of a file or store, from its header alone; none if it cannot be read.
 
-    path = Path(path).expanduser()
+    Of a folder or a pattern, the names in the first file that is found, or in any of them (`of_every_file`).
+    """
+    from unspur._reading import require_regular, suffix_of
+
+    names = dict[str, None]()
     try:
-        if glob.has_magic(str(path)) and not path.exists():
-            path = Path(next(glob.iglob(str(path), recursive=True)))
-        if path.is_dir():
-            labels = path / "labels.csv"  # of an embedding store
-            path = labels if labels.is_file() else next(chain(path.rglob("*.parquet"), path.rglob("*.pq")))
-        require_regular(path)  # a pipe would never end
-        return _NAMES[path.suffix.lower()](path)
-    except (OSError, ValueError, LookupError, StopIteration, RuntimeError, BadZipFile, ImportError, csv.Error):
+        for file in _files_of(Path(path).expanduser()):
+            require_regular(file)  # a pipe would never end
+            names |= dict.fromkeys(_NAMES[suffix_of(file)](file))
+            if not of_every_file:
+                break
+    except (OSError, ValueError, LookupError, RuntimeError, BadZipFile, ImportError, csv.Error):
         return []
+    return list(names)
+
+
+def _files_of(path: Path) -> Iterator[Path]:
+    """The files that have the columns of what a path names: a file, a store, a folder or a pattern."""
+    if glob.has_magic(str(path)) and not path.exists():
+        for one in glob.iglob(str(path), recursive=True):
+            yield from _files_of(Path(one))
+    elif path.is_dir():
+        labels = path / "labels.csv"  # of an embedding store
+        yield from [labels] if labels.is_file() else chain(path.rglob("*.parquet"), path.rglob("*.pq"))
+    else:
+        yield path
 
 
 def worth_naming(names: Sequence[str], incomplete: str) -> list[str]:
@@ -117,12 +133,10 @@ def _family(name: str) -> str:
 
 
 def _of_csv(path: Path) -> list[str]:
-    from unspur._reading import header_line, separator
+    from unspur._reading import csv_lines
 
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        mark = separator(header_line(file))
-        file.seek(0)  # a header may go over several lines
-        return next(csv.reader(file, delimiter=mark))
+    with csv_lines(path) as lines:
+        return next(lines, [])
 
 
 def _of_npz(path: Path) -> list[str]:
@@ -137,7 +151,7 @@ def _of_parquet(path: Path) -> list[str]:
 
 
 _NAMES: dict[str, Callable[[Path], list[str]]] = {
-    ".csv": _of_csv,
+    **dict.fromkeys((".csv", ".tsv", ".csv.gz", ".tsv.gz"), _of_csv),
     ".npz": _of_npz,
     ".parquet": _of_parquet,
     ".pq": _of_parquet,

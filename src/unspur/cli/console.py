@@ -9,6 +9,8 @@ import shutil
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import date, time, timedelta
+from decimal import Decimal
 from typing import Any
 
 import click
@@ -103,10 +105,12 @@ def echo_json(value: Any) -> None:
 
 
 def _json_default(value: Any) -> Any:
-    """Convert NumPy numbers to Python numbers; raise TypeError for anything else."""
+    """Convert NumPy numbers to Python numbers, and dates, times and decimals to text; TypeError for anything else."""
     from unspur._arrays import to_python
 
     plain = to_python(value)
+    if isinstance(plain, date | time | timedelta | Decimal):  # a datetime is a date
+        return str(plain)
     if plain is value:
         raise TypeError(f"{type(value).__name__} has no JSON form")
     return plain

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 MAX_LABEL_CLASSES = 10
 #: Rows that are looked at to tell whether a column is a label.
 PREVIEW_ROWS = 10_000
+#: Key of `Context.meta` for the notes that were printed: test rows of FILE are read as training rows were.
+NOTES_SAID = "unspur.notes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,22 +68,18 @@ def read_splits(
     """
     import numpy as np
 
+    from unspur.io.table import tables_of_one_type
+
     given, shown = given.with_other_files(), shown or {}
     refuse_labels_of_other_rows(given.columns, given.file, test=given.test_file, validation=given.validation)
+    files = (given.file, given.test_file, given.validation)
     reading: Any = {"others": given.conditions, "classes": given.labels, "cluster_column": given.clusters}
-    table = read_rows(given.file, given.columns + shown.get("training", ()), given.ignore, given.where, **reading)
+    ignore = ignored_columns(given.ignore, given.file, files)
+    table = read_rows(given.file, given.columns + shown.get("training", ()), ignore, given.where, **reading)
     notes = check_labels(table, given.main, given.concept)
     if remover is not None:
         table = table.like(getattr(remover, "feature_names_in_", None), remover.n_features_in_)
-    missing = missing_values(given.missing_concept, table, given.concept)
-    table = replace(table, Z=np.asarray(table.Z))
-    labels: Any = {"main": given.main, "concepts": given.concept, "missing": missing, "clusters": given.clusters}
-    data = labelled_rows(table, **labels)
-    if remover is not None:
-        notes += check_removal_labels(remover, data) + note_other_encoding(remover, table)
-    else:
-        notes += note_left_out(data, together=bool(left_out_of), of=left_out_of or "the fit")
-    tables, rows = {"training": table}, {"training": data}
+    tables = {"training": replace(table, Z=np.asarray(table.Z))}
     others = {"test": (given.test_file, given.test_where), "validation": (given.validation, given.validation_where)}
     for name, (path, where) in others.items():
         if path is None:
@@ -90,40 +88,54 @@ def read_splits(
         only_measured = name == "test" or remover is not None
         if only_measured and given.clusters is not None and given.clusters not in column_names(path):
             columns = tuple(column for column in columns if column != given.clusters)
-        other = read_rows(path, columns, given.ignore, where, **reading)
+        other = read_rows(path, columns, ignored_columns(given.ignore, path, files), where, **reading)
         tables[name] = other.like(table.features, table.Z.shape[1])
         require_same_encoding(table, other)
-        rows[name] = labelled_rows(tables[name], **labels, like=data, what=name)
+    tables = dict(zip(tables, tables_of_one_type(list(tables.values()), given.columns), strict=True))
+    missing = missing_values(given.missing_concept, list(tables.values()), given.concept)
+    labels: Any = {"main": given.main, "concepts": given.concept, "missing": missing, "clusters": given.clusters}
+    data = labelled_rows(tables["training"], **labels)
+    if remover is not None:
+        notes += check_removal_labels(remover, data) + note_other_encoding(remover, table)
+    else:
+        notes += note_left_out(data, together=bool(left_out_of), of=left_out_of or "the fit")
+    rows = {"training": data}
+    rows |= {name: labelled_rows(tables[name], **labels, like=data, what=name) for name in tables if name != "training"}
     return Splits(tables, rows, missing, notes)
 
 
 def _print_notes(notes: Iterable[str]) -> list[str]:
-    """Print notes on standard error, and return them."""
+    """Print notes on standard error, each once in a run, and return them."""
     notes = list(notes)
+    context = click.get_current_context(silent=True)
+    said = set() if context is None else context.meta.setdefault(NOTES_SAID, set())
     for note in notes:
-        say(f"Note: {note}", err=True)
+        if note not in said:
+            say(f"Note: {note}", err=True)
+        said.add(note)
     return notes
 
 
-def missing_values(text: str | None, table: Table, concepts: Sequence[str]) -> dict[str, Any]:
+def missing_values(text: str | None, tables: Sequence[Table], concepts: Sequence[str]) -> dict[str, Any]:
     """The value of --missing-concept in the type of each concept; None for concepts that cannot have it.
 
-    A note on standard error says so if no row has the value.
+    The concepts have one type in all tables. A note on standard error says so if no row has the value.
     """
     from unspur.io.files import MISSING_VALUE_WORDS
 
     if text is None or not concepts:
         return dict.fromkeys(concepts)
-    known = {name: [value for value in table.label(name).ravel().tolist() if value is not None] for name in concepts}
+    known = {
+        name: [value for table in tables for value in table.label(name).ravel().tolist() if value is not None]
+        for name in concepts
+    }
     found = {name: _value_of_type(text, values) for name, values in known.items()}
     if text in MISSING_VALUE_WORDS or not text.strip():  # these are missing values of a file already
         return found
-    if all(value is None for value in found.values()):
-        are = "the concept is numeric" if len(found) == 1 else "the concepts are numeric"
-        raise click.UsageError(f"--missing-concept {text!r} is not a number, but {are}.")
     if not any(found[name] is not None and found[name] in values for name, values in known.items()):
+        files = " or ".join(dict.fromkeys(str(table.path) for table in tables))
         names = " or ".join(concepts)
-        _print_notes([f"no row of {table.path} has {names} = {text}; --missing-concept {text} has no effect."])
+        _print_notes([f"no row of {files} has {names} = {text}; --missing-concept {text} has no effect."])
     return found
 
 
@@ -163,6 +175,7 @@ def labelled_rows(
 
     from unspur._data import LabelledData
     from unspur.clusters import cluster_codes
+    from unspur.io.table import times_as_text
     from unspur.labels import class_label
 
     n = len(table.Z)
@@ -177,22 +190,52 @@ def labelled_rows(
     )
     cluster = None
     if clusters is not None and (clusters in table.columns or clusters.endswith(".npy")):
-        cluster = table.label(clusters)
-        cluster_codes(cluster, clusters + where, n)  # refuses missing values by the name of the column
+        cluster_codes(table.label(clusters), clusters + where, n)  # refuses missing values by the name of the column
+        cluster = times_as_text(table.label(clusters))
     return LabelledData(table.Z, y, tuple(labels), np.ones(n), cluster)
 
 
-def _conditions_on(file: str | Sequence[str], where: Conditions) -> Conditions:
+def conditions_on(file: str | Sequence[str], where: Conditions) -> Conditions:
     """Conditions split into column and value: at the "=" after the longest name of a column, if there are several."""
     if not any("=" in value for _, value in where):
         return where
-    names = column_names(file if isinstance(file, str) else file[0])
+    names = _columns_of(file)
     found = []
     for condition in where:
         text = "=".join(condition)
         name = max((name for name in names if text.startswith(f"{name}=")), key=len, default=condition[0])
         found.append((name, text[len(name) + 1 :]))
     return tuple(found)
+
+
+def _columns_of(file: str | Sequence[str]) -> list[str]:
+    """Names of the columns that a file, or any of several, has."""
+    files = [file] if isinstance(file, str) else file
+    return list(dict.fromkeys(name for one in files for name in column_names(one, of_every_file=True)))
+
+
+def ignored_columns(
+    ignore: tuple[str, ...], file: str | Sequence[str], files: Iterable[str | Sequence[str] | None]
+) -> tuple[str, ...]:
+    """The columns to ignore of a file that is one of several: without those that only others of them have.
+
+    Reading refuses a column that none of them has.
+    """
+    if not ignore or not (here := _columns_of(file)):  # which reading says
+        return ignore
+    elsewhere = {name for one in files if one is not None for name in _columns_of(one)}.difference(here)
+    return tuple(name for name in ignore if name not in elsewhere)
+
+
+def columns_beside(
+    file: str | Sequence[str], features: Iterable[str] | None, named: Iterable[str], where: Conditions
+) -> tuple[str, ...]:
+    """Columns that are neither features of a model nor named by options; none if the file has no such feature."""
+    columns, known = _columns_of(file), set(() if features is None else features)
+    if known.isdisjoint(columns):
+        return ()
+    chosen = {name for name, _ in conditions_on(file, where)}
+    return tuple(name for name in columns if name not in known.union(named, chosen))
 
 
 def refuse_ignored_labels(labels: Sequence[str], ignore: Sequence[str]) -> None:
@@ -208,7 +251,7 @@ def refuse_labels_of_other_rows(labels: Sequence[str], file: str | Sequence[str]
     for option, other in others.items():
         if other is None or _resolved(other) == _resolved(file):
             continue
-        there = column_names(other if isinstance(other, str) else other[0])
+        there = _columns_of(other)
         if strange := [name for name in labels if name.endswith(".npy") and name not in there]:
             have = "has a label" if len(strange) == 1 else "have labels"
             raise InputError(
@@ -244,15 +287,15 @@ def read_rows(
     from unspur.io.files import read_table, with_missing_values
 
     refuse_ignored_labels(labels, ignore)
-    where = _conditions_on(file, where)
+    where = conditions_on(file, where)
     condition_columns = [name for name, _ in where if name not in labels]
-    other_condition_columns = {name for conditions in others for name, _ in _conditions_on(file, conditions)} - {
+    other_condition_columns = {name for conditions in others for name, _ in conditions_on(file, conditions)} - {
         *labels,
         *condition_columns,
         *ignore,
     }
     if other_condition_columns:
-        other_condition_columns &= set(column_names(file if isinstance(file, str) else file[0]))
+        other_condition_columns &= set(_columns_of(file))
     names = (*labels, *condition_columns, *sorted(other_condition_columns))
     unwanted = tuple(name for name in ignore if name not in condition_columns)
     if cluster is None:
@@ -318,8 +361,8 @@ def note_left_out(data: LabelledData, *, together: bool = False, of: str = "the 
 
 def _require_classes(values: Array, name: str, hint: str = "") -> None:
     """Raise LabelError if a column has many fractions, or a different value in most rows."""
+    from unspur._arrays import is_missing
     from unspur.exceptions import LabelError
-    from unspur.labels import is_missing
 
     if values.ndim == 2 and values.shape[1] > 1:
         raise LabelError(
@@ -381,12 +424,23 @@ def note_shared_rows(rows: Mapping[str, LabelledData]) -> list[str]:
     )
 
 
+def note_single_classes(test: LabelledData) -> list[str]:
+    """Note on standard error of which concepts all test rows have the same class; return the notes."""
+    seen = {label.name: label.occurring_classes for label in test.concepts}
+    return _print_notes(
+        f"all test rows have the same {name} ({classes[0]!s:.60}), so their accuracy does not tell how rows of another "
+        f"{name} fare, and no probe can be trained on them. Pass other test rows."
+        for name, classes in seen.items()
+        if len(classes) == 1
+    )
+
+
 def caveat_about_test_rows(file: str, *, held_out: bool) -> str:
     """A sentence about test rows that a saved removal may have seen; with `held_out`, they are rows of `file`."""
     if held_out:
         return (
             f"Test rows are 30 % of each group of {file}; if the removal was fitted on some of them, these results are "
-            "too optimistic."
+            "too optimistic. Heads are trained on the other rows."
         )
     return (
         "A saved removal does not record its training rows; if test rows are among them, these results are too "
@@ -466,7 +520,14 @@ def note_other_encoding(remover: Remover, table: Table) -> list[str]:
 
 def _is_one_of(value: Any, classes: Sequence[Any]) -> bool:
     """Whether a class is one of those in a file, where dates and the like are texts."""
-    return any(value == one or str(value) == str(one) for one in classes)
+    return place_among(value, classes) is not None
+
+
+def place_among(value: Any, classes: Sequence[Any]) -> int | None:
+    """Index of a value among the classes of a file, where dates and the like are texts; None if it is none of them."""
+    from unspur.io.table import class_name
+
+    return next((k for k, one in enumerate(classes) if one == value or class_name(one) == class_name(value)), None)
 
 
 def _stem(name: str) -> str:
@@ -492,20 +553,17 @@ def with_test_rows(rows: Mapping[str, LabelledData], seed: int, clusters: str | 
 
 def require_disjoint_clusters(rows: Mapping[str, LabelledData], column: str | None) -> None:
     """Raise InputError if training rows and other splits share a cluster."""
-    import numpy as np
-
     from unspur.clusters import shared_clusters
     from unspur.exceptions import InputError
-    from unspur.io.table import words_of
+    from unspur.io.table import class_name
 
     train = rows["training"]
     for name, part in rows.items():
         if part is train or train.clusters is None or part.clusters is None:
             continue
-        # As they are written: ids of one file may be numbers, and those of another words, one of which is 251b.
-        if both := shared_clusters(*(np.array(words_of(rows.clusters)) for rows in (train, part))):
+        if both := shared_clusters(train.clusters, part.clusters):
             raise InputError(
                 f"{len(both)} values of {column} are among the training rows and the {name} rows, such as "
-                f"{min(both)!r}; the {name} set would not be independent. Pass {name} rows from other clusters, "
-                f"or no {name} rows, to hold out whole clusters automatically."
+                f"{min(map(class_name, both))!r}; the {name} set would not be independent. Pass {name} rows from other "
+                f"clusters, or no {name} rows, to hold out whole clusters automatically."
             )

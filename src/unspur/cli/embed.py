@@ -17,10 +17,12 @@ from unspur.cli.options import LocalPath, force_option, in_order, json_option, o
 if TYPE_CHECKING:
     from unspur.embed.base import Encoder, Precision
     from unspur.embed.examples import Examples
+    from unspur.embed.huggingface import Pooling
     from unspur.embed.store import EmbeddingStore
 
-#: Precisions and the default batch of `unspur.embed`, written out because importing that takes seconds.
-PRECISIONS, DEFAULT_BATCH = ("auto", "float32", "bfloat16"), 16
+#: Precisions and poolings of `unspur.embed`, written out because importing that takes a while.
+PRECISIONS = ("auto", "float32", "bfloat16")
+POOLINGS = ("auto", "cls", "mean", "last", "pooler")
 
 
 def _encoder_names() -> list[str]:
@@ -35,6 +37,9 @@ def _source_names() -> list[str]:
     return list(source_names())
 
 
+workers_option = click.option(
+    "--workers", type=click.IntRange(1), help="Threads that load examples (one for each core, up to 4)."
+)
 #: Options of every verb that runs a frozen network on examples.
 network_options = in_order(
     click.option(
@@ -53,8 +58,11 @@ network_options = in_order(
     ),
     with_default("--device", "auto", "What the network runs on.", metavar="auto|cpu|cuda"),
     with_default("--precision", "auto", "Precision of the network.", type=click.Choice(PRECISIONS)),
-    with_default("--batch", DEFAULT_BATCH, "Examples at a time.", type=click.IntRange(1)),
-    with_default("--workers", 2, "Threads that load examples.", type=click.IntRange(1)),
+    with_default(
+        "--pooling", "auto", "The row of a text; auto: as its network was trained.", type=click.Choice(POOLINGS)
+    ),
+    click.option("--batch", type=click.IntRange(1), help="Examples at a time (16; on a GPU 256)."),
+    workers_option,
     force_option,
     json_option,
 )
@@ -79,9 +87,10 @@ def embed_command(
 
     The embeddings of all examples of SOURCE are written to a store, which other verbs read.
 
-    SOURCE is a table: a .csv file with a column image (paths inside of --root) or text (and text_pair); its other
-    columns are labels. It may also be the name of a published dataset that an installed package brings, such as
-    waterbirds of the reproduction.
+    SOURCE is a table (.csv, .tsv, .csv.gz, .parquet) with a column image (paths inside of --root) or text (and
+    text_pair); its other columns are labels. Or a folder: of class folders with pictures, of Parquet files, or one that
+    the library datasets saved. It may also be the name of a published dataset that an installed package brings, such
+    as waterbirds of the reproduction.
 
     A run that is stopped goes on where it was when the command is given again.
 
@@ -96,12 +105,16 @@ def embed_command(
     from unspur._extras import REPRODUCTION
     from unspur.embed.examples import TableExamples
     from unspur.embed.registry import read_source, source_names
+    from unspur.embed.tables import EXAMPLE_FILES, holds_examples
     from unspur.exceptions import InputError
 
     published = source in source_names()
-    if not published and Path(source).suffix.lower() != ".csv":
+    if not published and not holds_examples(source):
         known = ", ".join(source_names()) or f"none is installed; those of the paper: {REPRODUCTION}"
-        raise click.UsageError(f"There is no source {source!r}. Give a .csv file, or a published dataset ({known}).")
+        raise click.UsageError(
+            f"There is no source {source!r}. Give a table ({', '.join(EXAMPLE_FILES)}), a folder, or a published "
+            f"dataset ({known})."
+        )
     if not published and not Path(source).exists():
         raise InputError(f"There is no file {source}.")
     if output is None:
@@ -109,6 +122,8 @@ def embed_command(
     examples: Examples
     if not published:
         examples = TableExamples.read(source, root, allow_outside=allow_outside)
+        for note in examples.notes:
+            say(f"Note: {note}", err=True)
     else:
         examples = read_source(source, root, {"seed": seed})
     run(examples, encoder_name, lambda _: output, lambda store: following(store, source), as_json=as_json, **network)
@@ -123,8 +138,9 @@ def run(
     pca: int | None,
     device: str,
     precision: Precision,
-    batch: int,
-    workers: int,
+    pooling: Pooling,
+    batch: int | None,
+    workers: int | None,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -142,7 +158,7 @@ def run(
         )
     # Networks outside of the registry may take pictures and texts, and must know which.
     kind: Any = None if encoder_name in ENCODERS else examples.kind
-    encoder: Encoder = load_encoder(encoder_name, device=device, precision=precision, kind=kind)
+    encoder: Encoder = load_encoder(encoder_name, device=device, precision=precision, kind=kind, pooling=pooling)
     # Where a folder lies on this machine is not part of its name; a revision of the hub is.
     folder = folder_of(encoder.name if Path(encoder_name).expanduser().is_dir() else encoder_name)
     if not as_json:
@@ -183,9 +199,10 @@ def following(store: EmbeddingStore, source: str) -> str | None:
         return None
     main, concept = _binary(store) if known is None else known.labels
     train = " --where split=train" if "train" in store.labels.get("split", ()) else ""
+    output = re.sub(r"[/\\]", "-", concept) + ".safetensors"
     return (
         f"unspur fit {shlex.quote(str(store.folder))}{train} --main {shlex.quote(main)} --concept "
-        f"{shlex.quote(concept)} --output {shlex.quote(concept)}.safetensors"
+        f"{shlex.quote(concept)} --output {shlex.quote(output)}"
     )
 
 
@@ -208,6 +225,8 @@ def _tell(store: EmbeddingStore, following: str | None, *, found: bool, as_json:
                 "rows_per_second": rate,
                 "peak_memory_mb": about.get("peak_memory_mb"),
                 "cut": about.get("cut"),
+                "pooling": about.get("pooling"),
+                "normalised": about.get("normalised"),
                 "next": following,
             }
         )

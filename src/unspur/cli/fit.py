@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from unspur._names import REMOVERS
 from unspur.cli.console import echo_json, say, say_command, say_where, show
 from unspur.cli.data import (
     check_labels,
+    conditions_on,
+    ignored_columns,
     labelled_rows,
     missing_values,
     note_left_out,
@@ -26,6 +27,7 @@ from unspur.cli.data import (
     shared_missing_value,
 )
 from unspur.cli.options import (
+    FITTED_NAMES,
     FITTING_PARAMETERS,
     Conditions,
     LocalPath,
@@ -54,7 +56,7 @@ if TYPE_CHECKING:
 
 #: The method of `RobustClassifier`; the others are removers alone.
 RECOMMENDED = "recommended"
-METHODS = (RECOMMENDED, *REMOVERS)
+METHODS = (RECOMMENDED, *FITTED_NAMES)
 Fitted = TypeVar("Fitted", bound="RobustClassifier | Remover")
 
 
@@ -132,7 +134,7 @@ def fit(
     """
     from unspur.io.artifact import refuse_existing
     from unspur.io.dask_tables import connected
-    from unspur.io.table import within
+    from unspur.io.table import tables_of_one_type, within
 
     ctx = click.get_current_context()
     if memory is not None and dask is not None:
@@ -157,20 +159,23 @@ def fit(
     labels = (main, *concept) if clusters is None else (main, *concept, clusters)
     others = other_file(files, validation, where, validation_where, "validation")
     refuse_labels_of_other_rows(labels, files, validation=others)
-    table = read_rows(files, labels, ignore, where, **reading)
+    table = read_rows(files, labels, ignored_columns(ignore, files, (files, others)), where, **reading)
     check_labels(table, main, concept)
-    validation_rows = None
+    tables = [table]
     if others is not None:
-        other = read_rows(others, labels, ignore, validation_where, **reading)
-        other = other.like(table.features, table.Z.shape[1])
+        unwanted = ignored_columns(ignore, others, (files, others))
+        other = read_rows(others, labels, unwanted, validation_where, **reading)
+        tables.append(other.like(table.features, table.Z.shape[1]))
         require_same_encoding(table, other)
         if memory is not None:
-            table, other = within(memory, table, other)
-    missing = missing_values(missing_concept, table, concept)
-    train = labelled_rows(table, main, concept, missing, clusters)
+            tables = within(memory, *tables)
+    tables = tables_of_one_type(tables, labels)
+    missing = missing_values(missing_concept, tables, concept)
+    train = labelled_rows(tables[0], main, concept, missing, clusters)
     note_left_out(train, together=method not in ("JSE", "INLP"))  # which fit one concept at a time
+    validation_rows = None
     if others is not None:
-        validation_rows = labelled_rows(other, main, concept, missing, clusters, like=train)
+        validation_rows = labelled_rows(tables[1], main, concept, missing, clusters, like=train)
         require_disjoint_clusters({"training": train, "validation": validation_rows}, clusters)
     settings: Any = {"missing": shared_missing_value(missing), "seed": seed, "show_progress": show_progress, **options}
     classifier = fit_classifier(train, validation_rows, **settings) if method == RECOMMENDED else None
@@ -185,10 +190,11 @@ def fit(
         echo_json({"output": output, "method": method, "concepts": list(concept), **_as_json(remover, classifier)})
         return
     _print_trace(remover, whole=trace)
-    spurious = remover.spurious_.dim
     say(f"\n{_directions_text(remover, main, concept)}")
-    if not spurious:
+    if not remover.n_removed_:
         say("No direction was removed; applying the saved file changes nothing.")
+    elif remover.strength_ < 1:
+        say(f"They are removed with a strength of {remover.strength_:g}; a part of each is left.")
     if losses := getattr(remover, "metric_losses_", {}):
         tried = ", ".join(f"{loss:.4f} at {metric:g}" for metric, (loss, _) in losses.items())
         say(f"The metric is τ = {remover.metric_:g}, chosen by the held-out loss of {main}: {tried}.")
@@ -199,9 +205,12 @@ def fit(
         for note in classifier.selection_.notes:  # the other notes were already printed as warnings
             say(f"Note: {note}")
     say_where("Removal" if classifier is None else "Classifier", output)
-    verb = "apply" if classifier is None else "predict"
-    result = "clean.npz" if classifier is None else "predictions.csv"
-    say_command("Next:", ["unspur", verb, shlex.quote(output), "FILE", f"--output {result}"])
+    if classifier is not None:
+        say_command("Next:", ["unspur", "predict", shlex.quote(output), "FILE", "--output predictions.csv"])
+    else:
+        beside = [] if table.features is None else [f"--label {shlex.quote(name)}" for name in table.columns]
+        beside += [f"--ignore {shlex.quote(name)}" for name in ignore]
+        say_command("Next:", ["unspur", "apply", shlex.quote(output), "FILE", *beside, "--output clean.npz"])
     if len(files) == 1 and memory is None and dask is None:  # a report has its rows in memory
         _say_report_command(ctx.params)
 
@@ -213,7 +222,8 @@ def _say_report_command(params: Mapping[str, Any]) -> None:
         say("A report on rows that were not used here needs labels beside them, such as in a .npz file.")
         return
     words = [f"{option} {shlex.quote(value)}" for option, value in options_of_rows(params)]
-    words.append(f"--test-where {shlex.quote(where[0][0])}=VALUE" if where else "--test FILE")
+    columns = [column for column, _ in conditions_on(params["files"], where)]
+    words.append(f"--test-where {shlex.quote(columns[0])}=VALUE" if columns else "--test FILE")
     file, output = shlex.quote(params["files"][0]), shlex.quote(params["output"])
     say_command("Next:", ["unspur", "report", file, *words, f"--removal {output}"])
 
@@ -225,7 +235,7 @@ def _directions_text(remover: Remover, main: str, concept: tuple[str, ...]) -> s
 
     spurious, concepts = remover.spurious_.dim, " or ".join(concept)
     found = f"{spurious} of {remover.n_features_in_} directions"
-    if not isinstance(remover.trace_, Trace | Traces):
+    if not isinstance(remover.trace_, Trace | Traces) and remover.strength_ == 1:
         return f"{found} {'was' if spurious == 1 else 'were'} removed for {concepts}."
     task = f", {remover.main_.dim} {_carry(remover.main_.dim)} {main}" if isinstance(remover, JSE) else ""
     return f"{found} {_carry(spurious)} {concepts}{task}."
@@ -349,6 +359,7 @@ def _as_json(remover: Remover, classifier: RobustClassifier | None) -> dict[str,
         "spurious": remover.spurious_.dim,
         "main": remover.main_.dim,
         "ambient": remover.n_features_in_,
+        "strength": remover.strength_,
         "metric": getattr(remover, "metric_", None),
         "metric_losses": {f"{metric:g}": loss for metric, (loss, _) in getattr(remover, "metric_losses_", {}).items()},
         "penalty": None if chosen is None else chosen.penalty,

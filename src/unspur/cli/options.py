@@ -17,6 +17,7 @@ import click
 from click.core import ParameterSource
 
 from unspur._names import HEADS, REMOVERS
+from unspur._registry import HEAD_POINTS, REMOVER_POINTS, offered
 from unspur.cli.completion import columns_of
 from unspur.cli.console import say
 
@@ -26,9 +27,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 Correction: TypeAlias = Literal["none", "looks"]
 Balance: TypeAlias = Literal["none", "concept", "main", "group"]
 Solver: TypeAlias = Literal["exact", "sgd"]
-#: Removers that can be compared, and heads, by name.
-REMOVER_NAMES = ("none", "JSE", "JSE-metric-0", "JSE-metric-1", *(name for name in REMOVERS if name != "JSE"))
-HEAD_NAMES = tuple(HEADS)
+#: Removers, those that can be compared, and heads, by name; those of other packages are last.
+FITTED_NAMES = (*REMOVERS, *offered(REMOVER_POINTS, REMOVERS))
+REMOVER_NAMES = ("none", "JSE", "JSE-metric-0", "JSE-metric-1", *(name for name in FITTED_NAMES if name != "JSE"))
+HEAD_NAMES = (*HEADS, *offered(HEAD_POINTS, HEADS))
 _OLD_METHOD_NAMES = {"JSE-w": "JSE-metric-0", "JSE-s": "JSE-metric-1"}
 #: One file, or several.
 Named = TypeVar("Named", str, tuple[str, ...])
@@ -123,7 +125,7 @@ def _one_main_label(ctx: click.Context, parameter: click.Parameter, given: tuple
     return name
 
 
-_main_option = partial(
+main_option = partial(
     click.option,
     "--main",
     "main",
@@ -146,15 +148,15 @@ _missing_concept_option = click.option(
 )
 #: Options that say which columns or arrays are the labels.
 label_options = in_order(
-    _main_option(required=True, help="Main-task label: a column, an array of the .npz, or a .npy file."),
+    main_option(required=True, help="Main-task label: a column, an array of the .npz, or a .npy file."),
     _concept_option(required=True, help="Concept to remove, given the same way; may be repeated."),
     ignore_option("A column that is neither feature nor label; may be repeated."),
     _missing_concept_option,
 )
 #: The same for verbs that need no labels, and compare them with predictions if there are any.
 optional_label_options = in_order(
-    _main_option(help="Main-task label, if the file has it; prints the accuracy."),
-    _concept_option(help="Concept label, if the file has it; prints the accuracy by group. May be repeated."),
+    main_option(help="Main-task label, if the file has it, to measure the accuracy."),
+    _concept_option(help="Concept label, if the file has it, to measure by group; may be repeated."),
     _missing_concept_option,
 )
 
@@ -425,6 +427,12 @@ _FITTING_OPTIONS = {
     ),
     "max_spurious": click.option("--max-spurious", type=click.IntRange(0), help="Most directions to remove."),
     "max_pairs": with_default("--max-pairs", 500, "Most pairs of directions to estimate.", type=click.IntRange(1)),
+    "strength": with_default(
+        "--strength",
+        1.0,
+        "Share of the removal to apply, from 0 (nothing) to 1 (all of it).",
+        type=click.FloatRange(0, 1),
+    ),
 }
 FITTING_PARAMETERS = tuple(_FITTING_OPTIONS)
 #: The options of a fit.

@@ -38,6 +38,7 @@ from unspur.cli.options import (
 
 if TYPE_CHECKING:
     from unspur._data import LabelledData
+    from unspur._typing import Array
     from unspur.embed.examples import Examples, TableExamples
     from unspur.io.table import Table
     from unspur.report.results import Findings
@@ -68,6 +69,9 @@ def _shape(ctx: click.Context, parameter: click.Parameter, given: str | None) ->
     return tuple(int(side) for side in re.split("[x×]", given))
 
 
+root_option = click.option(
+    "--root", type=LocalPath(path_type=Path), help="Folder of the pictures. Default: folder of FILE."
+)
 #: What is shown of each row, besides its scores.
 content_options = in_order(
     click.option(
@@ -77,7 +81,7 @@ content_options = in_order(
         help="What to show for each row: a column of paths or texts, an array of pictures or, for a store, the .csv "
         "table or the dataset it was made from.",
     ),
-    click.option("--root", type=LocalPath(path_type=Path), help="Folder of the pictures. Default: folder of FILE."),
+    root_option,
     outside_option,
     click.option(
         "--image-shape", metavar="HxW[x3]", callback=_shape, help="Rows are the pixels of pictures of this size."
@@ -145,13 +149,15 @@ def report_command(
     _refuse_in_the_way(output, save, (given.file, removal, given.test_file, given.validation), force)
     given = replace(given.with_other_files(), ignore=tuple(name for name in given.ignore if name != show))
     saved = None if removal is None else load(removal)
-    splits = read_splits(given, saved, shown=_columns_to_show(show, given))
+    given, shown = _with_other_columns(given, _columns_to_show(show, given))
+    splits = read_splits(given, saved, shown=shown)
     rows, test, notes = splits.rows, splits.tables.get("test"), splits.notes
     if saved is not None:
         notes = [*notes, caveat_about_test_rows(given.file, held_out=test is None)]
     if test is None:
         held = test_split_mask(rows["training"], seed)
         test = splits.tables["training"].select(np.flatnonzero(held))
+        splits.tables["training"] = splits.tables["training"].select(np.flatnonzero(~held))
         rows |= {"training": rows["training"].select(~held), "test": rows["training"].select(held)}
     # Before anything is fitted, so that errors about pictures and the network come at once.
     content = {} if show is None else row_content(show, test, root, allow_outside=allow_outside)
@@ -185,6 +191,7 @@ def report_command(
             notes=notes,
             numbers=(given.test_file or given.file, range(len(test.Z)) if test.kept is None else test.kept.tolist()),
             source=_source(ctx),
+            columns=_other_columns(splits.tables["training"], given, show),
             report=step,
         )
     write_page(found, output, title=title, overwrite=force)
@@ -218,9 +225,9 @@ def _refuse_in_the_way(output: str, save: str | None, inputs: tuple[str | None, 
 
 def _columns_to_show(show: str | None, given: RowOptions) -> dict[str, tuple[str, ...]]:
     """The column to show, which is not a feature, for each split whose file has it; that of the test rows must."""
-    if show is None or not is_column(show):
-        return {}
     test_file = given.test_file or given.file
+    if show is None or not is_column(show, test_file):
+        return {}
     refuse_unread_dataset(show, Path(test_file))
     files = {"training": given.file, "test": given.test_file, "validation": given.validation}
     return {
@@ -230,11 +237,38 @@ def _columns_to_show(show: str | None, given: RowOptions) -> dict[str, tuple[str
     }
 
 
+def _with_other_columns(
+    given: RowOptions, shown: dict[str, tuple[str, ...]]
+) -> tuple[RowOptions, dict[str, tuple[str, ...]]]:
+    """The options with columns of a table that are to be ignored read beside the features, so that they are audited.
+
+    Those that conditions name are left out, and so are columns that no file has, which reading says.
+    """
+    from unspur._reading import PARQUET, TEXT_TABLES
+
+    if not given.file.lower().endswith((*TEXT_TABLES, *PARQUET)):  # labels of other files are apart from the features
+        return given, shown
+    conditions = {name for part in given.conditions for name, _ in part}
+    files = {"training": given.file, "test": given.test_file, "validation": given.validation}
+    there = {split: set(column_names(path)) for split, path in files.items() if path is not None}
+    apart = conditions.union(given.columns)  # a label that is ignored is an error, which reading says
+    moved = [name for name in given.ignore if name in there["training"] and name not in apart]
+    kept = tuple(name for name in given.ignore if name not in moved)
+    more = {split: tuple(name for name in moved if name in names) for split, names in there.items()}
+    return replace(given, ignore=kept), {split: (*shown.get(split, ()), *more[split]) for split in more}
+
+
+def _other_columns(table: Table, given: RowOptions, show: str | None) -> dict[str, Array]:
+    """Columns that are neither features nor named by an option, for the audit."""
+    apart = {*given.columns, show, "id"}
+    return {name: column for name, column in table.columns.items() if name not in apart and column.ndim == 1}
+
+
 def _source(ctx: click.Context) -> str:
     """Options with which other verbs read these rows, and divide and weight them in the same way."""
     given = ctx.params
     words = [given["file"], *chain.from_iterable(options_of_rows(given))]
-    if given["show"] is not None and is_column(given["show"]) and given["show"] not in given["ignore"]:
+    if given["show"] is not None and is_column(given["show"], given["file"]) and given["show"] not in given["ignore"]:
         words += ["--ignore", given["show"]]  # other verbs have no --show
     for option in ("seed", "balance"):
         if ctx.get_parameter_source(option) is not ParameterSource.DEFAULT:
@@ -278,6 +312,8 @@ def _print_result(found: Findings, output: str, save: str | None, as_json: bool)
                 "spurious": found.removed,
                 "main": found.kept,
                 "ambient": found.ambient,
+                "strength": found.strength,
+                "strengths": [result.to_dict() for result in found.strengths],
                 "judged": [result.to_dict() for result in found.judged],
                 "choice": found.choice,
                 "verdict": verdict(found),
@@ -311,11 +347,14 @@ def refuse_unread_dataset(show: str, rows: Path) -> None:
         )
 
 
-def is_column(show: str | None) -> bool:
-    """Whether --show names a column, rather than a table or a dataset."""
+def is_column(show: str | None, rows: str | Path) -> bool:
+    """Whether --show names a column of the file of rows, rather than a table, a folder or a dataset."""
     from unspur.embed.registry import source_names
+    from unspur.embed.tables import holds_examples
 
-    return show is not None and show not in source_names() and Path(show).suffix.lower() != ".csv"
+    if show is None or show in source_names():
+        return False
+    return not holds_examples(show) or (Path(show).is_dir() and show in column_names(rows))
 
 
 def row_content(show: str, table: Table, root: Path | None, *, allow_outside: bool = False) -> dict[str, Any]:
@@ -325,10 +364,10 @@ def row_content(show: str, table: Table, root: Path | None, *, allow_outside: bo
     them may be given to others.
     """
     from unspur.embed.examples import inside_of
+    from unspur.embed.tables import PICTURE_SUFFIXES
     from unspur.exceptions import InputError
-    from unspur.report.views import PICTURE_SUFFIXES
 
-    if not is_column(show):
+    if not is_column(show, table.path):
         return _store_content(show, table, root, allow_outside=allow_outside)
     values = table.label(show)
     if values.ndim > 1:
@@ -387,7 +426,7 @@ def _require_table_of_store(examples: TableExamples, store: Path) -> None:
     from unspur.exceptions import InputError
 
     made_of = read_manifest(store).get("dataset", {})
-    if list(examples.ids) == list(examples.content):
+    if examples.named_by_path:
         return
     # A file that was only renamed has the same rows.
     if replace(examples, name=made_of.get("name")).digest() != made_of.get("digest"):

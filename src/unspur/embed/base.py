@@ -134,7 +134,20 @@ class NetworkEncoder(ABC):
 
     def rows(self, prepared: Sequence[Any]) -> NDArray[np.float32]:
         """Embed a batch of prepared examples."""
-        return np.asarray(self.where.run(self.features, self.batch(prepared)).cpu().numpy())
+        import torch
+
+        try:
+            return np.asarray(self.where.run(self.features, self.batch(prepared)).cpu().numpy())
+        except torch.cuda.OutOfMemoryError as error:
+            raise InputError(
+                "{name} finds no room on {device} for {count} examples at a time. Pass fewer, such as {batch}, or "
+                "{cpu}.",
+                name=self.name,
+                device=self.where.device,
+                count=len(prepared),
+                batch=Parameter("batch", max(1, len(prepared) // 4)),
+                cpu=Parameter("device", "cpu"),
+            ) from error
 
     def __call__(self, examples: Sequence[Any]) -> NDArray[np.float32]:
         """Embed a batch of examples, shape (batch, width)."""
@@ -209,12 +222,23 @@ def crop_box(size: tuple[int, int], side: int, crop: int) -> tuple[float, float,
     )
 
 
+def stacked(arrays: Sequence[NDArray[Any]], device: str) -> Any:
+    """Arrays of one shape as one tensor on a device."""
+    import torch
+
+    kind = torch.from_numpy(np.empty(0, arrays[0].dtype)).dtype
+    # A GPU copies from pinned memory several times as fast.
+    batch = torch.empty((len(arrays), *arrays[0].shape), dtype=kind, pin_memory=device.startswith("cuda"))
+    np.stack(arrays, out=batch.numpy())
+    return batch.to(device, non_blocking=True)
+
+
 def standardised(squares: Sequence[NDArray[np.uint8]], preparation: Preparation, device: str) -> Any:
     """Pictures as one tensor of shape (batch, 3, crop, crop) on a device, shifted and stretched per colour there."""
     import torch
 
     # Channels last in memory, as the pictures are: what convolutions are fastest with.
-    batch = torch.from_numpy(np.stack(squares)).to(device).permute(0, 3, 1, 2).float()
+    batch = stacked(squares, device).permute(0, 3, 1, 2).float()
     mean, scale = (
         torch.tensor(colours, device=device).reshape(1, 3, 1, 1) for colours in (preparation.mean, preparation.scale)
     )

@@ -14,9 +14,7 @@ from __future__ import annotations
 import errno
 import json
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,12 +30,15 @@ from unspur._version import __version__
 from unspur.embed import store as layout
 from unspur.embed.base import Encoder, NetworkEncoder
 from unspur.embed.examples import Examples, TableExamples
+from unspur.embed.huggingface import HubText
+from unspur.embed.loading import loaded_batches
 from unspur.embed.registry import Grey
 from unspur.embed.store import EmbeddingStore, Reduction, new_rows
 from unspur.exceptions import BusyError, InputError, OutputExistsError, Parameter, UnspurError
 from unspur.io.artifact import atomic
 
-DEFAULT_BATCH = 16
+#: Examples at a time, on a CPU and on a GPU.
+BATCH, GPU_BATCH = 16, 256
 #: Progress is written after this many rows or seconds, whichever comes first.
 ROWS_BETWEEN_NOTES, SECONDS_BETWEEN_NOTES = 512, 10.0
 LOCK = ".lock"
@@ -51,8 +52,8 @@ def embed(
     *,
     pca: int | None = None,
     half: bool = False,
-    batch: int = DEFAULT_BATCH,
-    workers: int = 2,
+    batch: int | None = None,
+    workers: int | None = None,
     overwrite: bool = False,
     progress: bool = True,
 ) -> EmbeddingStore:
@@ -62,7 +63,12 @@ def embed(
     is no such column). `half` keeps them in float16, whose rounding is far below that of a network in bfloat16. A store
     with other rows in it is an error unless `overwrite`; a folder with other files in it always is. A stopped run goes
     on where it was, with `overwrite` as well.
+
+    `batch` examples at a time go through the network, by default 16, on a GPU 256. `workers` threads load them, by
+    default one for each core, up to 4.
     """
+    if batch is None:
+        batch = GPU_BATCH if encoder.device.startswith("cuda") else BATCH
     _check(examples, encoder, pca, batch)
     _require_own_folder(Path(folder), examples)
     wanted: dict[str, Any] = {
@@ -197,14 +203,17 @@ class _Embedding:
         for name in (layout.MANIFEST, layout.ROWS, layout.LABELS, layout.REDUCTION):
             (self.folder / name).unlink(missing_ok=True)
 
-    def fill(self, done: int, spent: float, cut: int, batch: int, workers: int, *, progress: bool) -> tuple[float, int]:
+    def fill(
+        self, done: int, spent: float, cut: int, batch: int, workers: int | None, *, progress: bool
+    ) -> tuple[float, int]:
         """Embed the remaining rows; return the seconds for all rows and the number of truncated texts."""
         examples, start = self.examples, time.perf_counter()
         rows = np.lib.format.open_memmap(self.folder / layout.PART, mode="r+")
         noted, last = done, start
         shown = None if progress else True  # None: only on a terminal
-        with tqdm(total=len(examples), initial=done, unit=examples.kind, disable=shown) as bar:
-            for at, loaded in _batches(self._load, len(examples), done, batch, workers):
+        batches = loaded_batches(self._load, range(done, len(examples)), batch, workers)
+        with closing(batches), tqdm(total=len(examples), initial=done, unit=examples.kind, disable=shown) as bar:
+            for loaded in batches:
                 made = np.asarray(self._run([example for example, _ in loaded]))
                 cut += sum(was_cut for _, was_cut in loaded)
                 if made.shape != (len(loaded), self.encoder.width):
@@ -212,8 +221,8 @@ class _Embedding:
                         f"{self.encoder.name} made {made.shape} of {len(loaded)} examples; it promises "
                         f"{self.encoder.width} numbers for each."
                     )
-                done = at + len(loaded)
-                rows[at:done] = made
+                rows[done : done + len(loaded)] = made
+                done += len(loaded)
                 bar.update(len(loaded))
                 now = time.perf_counter()
                 if done - noted >= ROWS_BETWEEN_NOTES or now - last >= SECONDS_BETWEEN_NOTES or done == len(examples):
@@ -253,6 +262,7 @@ class _Embedding:
             for path in made.iterdir():
                 path.replace(folder / path.name)
         tokens, peak = getattr(self.encoder, "max_tokens", None), peak_memory()
+        pooled = self.encoder if isinstance(self.encoder, HubText) else None
         _write(
             folder / layout.MANIFEST,
             {
@@ -260,6 +270,7 @@ class _Embedding:
                 "unspur": __version__,
                 **self.wanted,
                 **({} if tokens is None else {"cut": {"texts": cut, "max_tokens": tokens}}),
+                **({} if pooled is None else {"pooling": pooled.pooling, "normalised": pooled.normalised}),
                 "rows": shape[0],
                 "width": shape[1],
                 "labels": sorted(labels),
@@ -278,9 +289,13 @@ class _Embedding:
 
 
 def _require_own_folder(folder: Path, examples: Examples) -> None:
-    """Raise OutputExistsError if a folder holds the table of the examples, or files and no store."""
-    if isinstance(examples, TableExamples) and examples.table.resolve().parent == folder.resolve():
-        raise OutputExistsError(f"{folder} holds {examples.table}, the table to embed. Name a folder of its own.")
+    """Raise OutputExistsError if a folder holds or lies in what is to be embedded, or holds files and no store."""
+    if isinstance(examples, TableExamples):
+        table, store = examples.table.resolve(), folder.resolve()
+        if table.is_dir() and store.is_relative_to(table):
+            raise OutputExistsError(f"{folder} lies in {examples.table}, the folder to embed. Name one outside of it.")
+        if table.parent == store:
+            raise OutputExistsError(f"{folder} holds {examples.table}, the table to embed. Name a folder of its own.")
     if layout.is_store(folder) or not folder.is_dir():
         return
     other = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
@@ -296,22 +311,6 @@ def _is_part(path: Path, shape: tuple[int, int]) -> bool:
         return bool(rows.shape == shape and rows.dtype == np.float32)
     except (OSError, ValueError):
         return False
-
-
-def _batches(
-    load: Callable[[int], Any], count: int, start: int, batch: int, workers: int
-) -> Iterator[tuple[int, list[Any]]]:
-    """Batches from `start` on; the next one is loaded while one is in use."""
-    with ThreadPoolExecutor(max(1, workers)) as pool:
-        ahead = None
-        for at in range(start, count, batch):
-            members = range(at, min(at + batch, count))
-            coming = at, [pool.submit(load, i) for i in members]
-            if ahead is not None:
-                yield ahead[0], [loading.result() for loading in ahead[1]]
-            ahead = coming
-        if ahead is not None:
-            yield ahead[0], [loading.result() for loading in ahead[1]]
 
 
 def _require_finite(rows: Array, start: int, stop: int, examples: Examples) -> None:

@@ -4,14 +4,14 @@
 
     publisher's files, or a table ──▶ Examples ──(a network)──▶ embedding store
 
-Labels are columns of 0 and 1 (or names, such as the split), known without loading anything. A table of one's own is a
-.csv file with a line for each example::
+Labels are columns of 0 and 1 (or names, such as the split), known without loading anything. A table of one's own has a
+line for each example::
 
     image,bird,background              text,text_pair,contradiction
     gulls/001.jpg,gull,water           A man sleeps.,A man is awake.,1
 
 The column `image` holds paths inside of a folder; or `text`, and for pairs `text_pair`, holds what is to be read. A
-column `id` names the examples. Every other column is a label.
+column `id` names the examples. Every other column is a label. `tables.py` has the kinds of files and folders.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from io import BufferedReader, FileIO
+from io import BufferedReader, BytesIO, FileIO
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -29,8 +30,10 @@ import numpy as np
 from tqdm import tqdm
 
 from unspur._extras import require
-from unspur._reading import brief, csv_lines, listed, quoted, require_regular
+from unspur._reading import brief, listed, require_regular, suffix_of
 from unspur._typing import Array
+from unspur.embed.loading import loaded_batches
+from unspur.embed.tables import ID, IMAGE, PAIR, TEXT, StoredPictures, read_example_table
 from unspur.exceptions import InputError, Parameter
 
 Kind = Literal["image", "text"]
@@ -38,6 +41,8 @@ Kind = Literal["image", "text"]
 MAX_NAME_CHARACTERS, MAX_PATH_CHARACTERS, MAX_NAME_SHOWN = 255, 2000, 80
 #: Most bytes of memory for reading one picture, and of its file.
 MAX_PICTURE_MEMORY, MAX_PICTURE_BYTES = 200_000_000, 300_000_000
+#: Files of pictures up to this size are read at once: decoders ask for a few bytes at a time.
+MAX_BYTES_AT_ONCE = 2**20
 #: Formats of pictures that are read, and the bytes that decoding and converting a pixel takes.
 PIXEL_BYTES = {"JPEG": 8, "MPO": 8, "PNG": 8, "BMP": 8, "DIB": 8, "GIF": 8, "TIFF": 8, "PPM": 8, "WEBP": 16}
 #: Tags of a TIFF.
@@ -45,8 +50,8 @@ BITS_PER_SAMPLE, PHOTOMETRIC, WHITE_IS_ZERO, TILE_WIDTH, TILE_LENGTH = 258, 262,
 #: A JPEG can be decoded at one of these shares of its width and height.
 REDUCTIONS = (1, 2, 4, 8)
 _SMALLER_COPY_ADVICE = "Save a smaller copy and name that: 2,000 pixels a side are more than a network or a page shows."
-#: Columns that are not labels.
-IMAGE, TEXT, PAIR, ID = "image", "text", "text_pair", "id"
+#: Files that a thread hashes in one go.
+FILES_PER_TASK = 32
 #: Missing files that are named; more are counted.
 MAX_FILES_NAMED = 3
 
@@ -92,13 +97,22 @@ def digest_of(name: str, settings: Mapping[str, Any], labels: Mapping[str, Array
     total = hashlib.sha256(json.dumps([name, settings], sort_keys=True, default=str).encode())
     for column in sorted(labels):
         total.update(f"{column}:{','.join(map(str, labels[column].tolist()))}\n".encode())
-    for path in tqdm(files, desc="reading", unit=" files", delay=2, leave=False, disable=None):
-        try:
-            with path.open("rb") as file:
-                total.update(hashlib.file_digest(file, "sha256").digest())
-        except OSError as error:
-            raise InputError(f"{path} cannot be read: {error.strerror}. Is the dataset complete?") from error
+    paths, each = list(files), FILES_PER_TASK
+    hashes = loaded_batches(lambda at: list(map(_file_hash, paths[at : at + each])), range(0, len(paths), each), 1)
+    shown = tqdm(total=len(paths), desc="reading", unit=" files", delay=2, leave=False, disable=None)
+    with closing(hashes), shown as bar:
+        for (some,) in hashes:
+            total.update(b"".join(some))
+            bar.update(len(some))
     return total.hexdigest()[:16]
+
+
+def _file_hash(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").digest()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}. Is the dataset complete?") from error
 
 
 def open_image(path: Path, mode: str = "RGB", *, upright: bool = False) -> Any:
@@ -107,35 +121,48 @@ def open_image(path: Path, mode: str = "RGB", *, upright: bool = False) -> Any:
     Of a JPEG that is too large, the decoder makes one of a half, a quarter or an eighth of its width and height.
     `upright`: turned as its EXIF data say, as viewers show it.
     """
-    require("Pictures need", "PIL")
-    from PIL import Image, UnidentifiedImageError
 
-    try:
+    def opened() -> Any:
         if (size := require_regular(path)) > MAX_PICTURE_BYTES:
             raise InputError(
                 f"{path} has {size:,} bytes; pictures of up to {MAX_PICTURE_BYTES:,} are read. {_SMALLER_COPY_ADVICE}"
             )
+        return BytesIO(path.read_bytes()) if size <= MAX_BYTES_AT_ONCE else _BoundedReader(FileIO(path))
+
+    return _decoded(opened, path, mode, upright=upright)
+
+
+def image_of(content: bytes, name: str, mode: str = "RGB", *, upright: bool = False) -> Any:
+    """The picture in the bytes of a file, as `open_image` reads it; messages call it `name`."""
+    return _decoded(lambda: BytesIO(content), name, mode, upright=upright)
+
+
+def _decoded(opened: Callable[[], Any], name: object, mode: str, *, upright: bool) -> Any:
+    require("Pictures need", "PIL")
+    from PIL import Image, UnidentifiedImageError
+
+    try:
         with (
-            _BoundedReader(FileIO(path)) as file,
+            opened() as file,
             Image.open(file, formats=[kind for kind in PIXEL_BYTES if kind != "MPO"]) as image,
         ):  # a kind of JPEG
-            _limit_memory(image, path)
+            _limit_memory(image, name)
             image.load()
-            decoded = _converted(image, mode, path)
+            decoded = _converted(image, mode, name)
             turn = _exif_transposition(image) if upright else None
         del image  # a picture, and one made of it, are all that there is room for
         return decoded if turn is None else decoded.transpose(turn)
     except FileNotFoundError:
-        raise InputError(f"{path} does not exist. Is the dataset complete?") from None
+        raise InputError(f"{name} does not exist. Is the dataset complete?") from None
     except Image.DecompressionBombError as error:
-        raise InputError(f"{path} is not read: {brief(error)}. {_SMALLER_COPY_ADVICE}") from error
+        raise InputError(f"{name} is not read: {brief(error)}. {_SMALLER_COPY_ADVICE}") from error
     except UnidentifiedImageError as error:
         kinds = ", ".join(kind for kind in PIXEL_BYTES if kind not in ("MPO", "DIB"))
-        raise InputError(f"{path} cannot be read as an image: it is none of {kinds}. Convert it to one.") from error
+        raise InputError(f"{name} cannot be read as an image: it is none of {kinds}. Convert it to one.") from error
     except InputError:
         raise
     except (OSError, SyntaxError, ValueError, TypeError) as error:
-        raise InputError(f"{path} cannot be read as an image: {brief(error)}.") from error
+        raise InputError(f"{name} cannot be read as an image: {brief(error)}.") from error
 
 
 def as_rgb(example: Any) -> Any:
@@ -217,7 +244,7 @@ class _BoundedReader(BufferedReader):
         return super().read(min(size, max(0, os.fstat(self.fileno()).st_size - self.tell())))
 
 
-def _limit_memory(image: Any, path: Path) -> None:
+def _limit_memory(image: Any, name: object) -> None:
     """Refuse an image that would take too much memory to decode; have a JPEG decoded at a smaller scale."""
     width, height = image.size
     each, fixed, tiles = PIXEL_BYTES[image.format] * (2 if image.mode == "I" else 1), _coefficient_bytes(image), ""
@@ -230,7 +257,7 @@ def _limit_memory(image: Any, path: Path) -> None:
     fitting = [share for share, memory in zip(REDUCTIONS, takes, strict=True) if memory <= MAX_PICTURE_MEMORY]
     if image.format not in ("JPEG", "MPO") or not fitting:
         raise InputError(
-            f"{path} has {width} × {height} pixels{tiles}; to read it would take some {takes[0] / 1e6:,.0f} MB of "
+            f"{name} has {width} × {height} pixels{tiles}; to read it would take some {takes[0] / 1e6:,.0f} MB of "
             f"memory, and one picture gets {MAX_PICTURE_MEMORY / 1e6:.0f} MB. {_SMALLER_COPY_ADVICE}"
         )
     image.draft(None, (width // fitting[0], height // fitting[0]))
@@ -310,17 +337,27 @@ def _int(field: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class TableExamples:
-    """Examples of a .csv table, in its order."""
+    """Examples of a table, a saved data set or a folder of class folders, in its order.
+
+    Attributes
+    ----------
+    table : what was read, a file or a folder.
+    content : of images a path relative to `root` or the bytes of a file each; of texts a text each, or a tuple of two.
+    labels : column -> values. Class folders have `class`, and `split` and `subfolder` where there are such folders.
+    files : files that hold the table, whose content is part of the digest.
+    notes : what was left out, in words.
+    """
 
     table: Path
     root: Path
-    #: A path relative to `root` for each image; a text, or a tuple of two, for each text.
     content: Sequence[Any]
     ids: Sequence[str]
     labels: Mapping[str, Array]
     settings: Mapping[str, Any]
     name: str
     kind: Kind
+    files: tuple[Path, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def read(
@@ -331,63 +368,68 @@ class TableExamples:
         allow_outside: bool = False,
         name: str | None = None,
     ) -> TableExamples:
-        """Read a .csv file; paths of images are relative to `root`, by default the folder of the table.
+        """Read a table of texts or pictures.
 
-        Paths that lead out of `root` need `allow_outside`. `name` is what manifests call the examples, by default the
-        name of the file.
+        Parameters
+        ----------
+        table : a .csv, .tsv, .csv.gz, .parquet or .arrow file; a folder of Parquet files; a folder that `datasets`
+            saved (``save_to_disk``); or a folder of class folders, ``<class>/*.jpg`` or ``<split>/<class>/*.jpg``.
+        root : folder that paths of images are relative to, by default that of the table.
+        allow_outside : whether paths, and links in class folders, may lead out of `root`.
+        name : what manifests call the examples, by default the name of the file or folder.
         """
         table = Path(table)
-        root = table.parent if root is None else Path(root)
-        columns = _columns(table)
+        is_folder = table.is_dir()
+        root = (table if is_folder else table.parent) if root is None else Path(root)
+        read = read_example_table(table, allow_outside=allow_outside)
+        columns = read.columns
         kind = _kind(columns, table)
         rows = len(next(iter(columns.values())))
         content: Sequence[Any] = columns.pop(kind)
-        for number, field in enumerate(content, 1):
+        stored = isinstance(content, StoredPictures)
+        for number, field in enumerate(() if stored else content, 1):
             if not field.strip():
                 raise InputError(f"{table}: row {number} has no {kind}. Every row needs one; drop it, or fill it in.")
-        if kind == "image":
+        if kind == "image" and not stored and read.files:
             _require_files(root, content, table, allow_outside=allow_outside)
         elif PAIR in columns:
             content = list(zip(content, columns.pop(PAIR), strict=True))
-        ids = columns.pop(ID, None) or (content if kind == "image" else [str(number + 1) for number in range(rows)])
+        numbers = kind == "text" or stored
+        ids = columns.pop(ID, None) or ([str(number + 1) for number in range(rows)] if numbers else content)
         _require_distinct(ids, table)
         labels = {name: label_column(fields) for name, fields in columns.items()}
-        return cls(table, root, content, ids, labels, {f"{kind}s": rows}, name or table.stem, kind)
+        called = name or (table.resolve().name if is_folder else table.name[: -len(suffix_of(table))])
+        about = {f"{kind}s": rows}
+        return cls(table, root, content, ids, labels, about, called, kind, read.files, read.notes)
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def __getitem__(self, index: int) -> Any:
         """Load one image, or return one text."""
+        found = self.content[index]
         if self.kind == "text":
-            return self.content[index]
-        return open_image(self.root / self.content[index], upright=True)
+            return found
+        if isinstance(found, bytes):
+            return image_of(found, f"{self.table}: picture {self.ids[index]}", upright=True)
+        return open_image(self.root / found, upright=True)
+
+    @property
+    def named_by_path(self) -> bool:
+        """Whether ids are the paths of images, which say what to show even if the table was changed."""
+        return not isinstance(self.content, StoredPictures) and list(self.ids) == list(self.content)
 
     def digest(self) -> str:
         """Hash of the table and the images."""
         if self.kind == "text":
-            return digest_of(self.name, self.settings, self.labels, [self.table])
+            return digest_of(self.name, self.settings, self.labels, self.files)
         # Earlier versions showed networks pictures as they are stored, not upright.
-        settings, images = {**self.settings, "upright": True}, [self.root / name for name in self.content]
-        return digest_of(self.name, settings, self.labels, (self.table, *images))
-
-
-def _columns(table: Path) -> dict[str, list[str]]:
-    """Columns of a table by name; InputError unless all lines have as many fields as the header."""
-    if table.suffix.lower() == ".csv" and not table.exists():
-        raise InputError(f"There is no file {table}.")
-    if table.suffix.lower() != ".csv" or not table.is_file():
-        raise InputError(f"{table} is no .csv file; a table of one's own is needed, or the name of a dataset.")
-    with csv_lines(table) as fields:
-        header, *lines = [line for line in fields if line] or [[]]
-    if not lines:
-        raise InputError(f"{table} has no rows below a header.")
-    if "" in header or len(set(header)) < len(header):
-        raise InputError(f"{table} needs a different name for every column; it has {quoted(header)}.")
-    for number, line in enumerate(lines, 1):
-        if len(line) != len(header):
-            raise InputError(f"{table}: row {number} has {len(line)} fields; the header has {len(header)}.")
-    return {name: list(fields) for name, fields in zip(header, zip(*lines, strict=True), strict=True)}
+        settings = {**self.settings, "upright": True}
+        if not self.files:  # of class folders the names are all there is besides the images
+            settings["names"] = hashlib.sha256("\n".join(self.ids).encode()).hexdigest()[:16]
+        stored = isinstance(self.content, StoredPictures)
+        images = () if stored else (self.root / name for name in self.content)
+        return digest_of(self.name, settings, self.labels, (*self.files, *images))
 
 
 def _kind(columns: Mapping[str, Any], table: Path) -> Kind:

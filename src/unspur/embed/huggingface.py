@@ -14,6 +14,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Any, Literal, get_args
@@ -22,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unspur._extras import require
-from unspur._reading import read_json
-from unspur.embed.base import NetworkEncoder, Precision, Preparation, Where, square, standardised
+from unspur._reading import brief, read_json, require_kinds
+from unspur.embed.base import NetworkEncoder, Precision, Preparation, Where, square, stacked, standardised
 from unspur.embed.examples import Kind, as_rgb
 from unspur.exceptions import InputError, Parameter
 
@@ -46,7 +47,16 @@ _TEXT_FILES = (
 _IMAGE_SETTINGS = ("image_size", "num_channels", "vision_config")
 #: Libraries that a network of the hub needs.
 HUB = ("torch", "transformers", "huggingface_hub")
-Pooling = Literal["auto", "cls", "last", "mean"]
+Pooling = Literal["auto", "cls", "last", "mean", "pooler"]
+#: Poolings of sentence-transformers by the names in its settings, new and old.
+_SENTENCE_POOLING: dict[str, Literal["cls", "last", "mean"]] = {
+    "cls": "cls",
+    "mean": "mean",
+    "lasttoken": "last",
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_lasttoken": "last",
+}
 #: Rows of one example that differ by a larger share are random; rounding in bfloat16 is far below.
 RANDOM_DIFFERENCE = 0.05
 #: No text is cut before this many tokens, unless the network takes fewer.
@@ -151,6 +161,61 @@ def settings_of(folder: Path, kind: Kind | None) -> str:
     inputs = {"image": _IMAGE_FILES, "text": _TEXT_FILES, None: ()}[kind]
     present = [folder / file for file in ("config.json", *inputs) if (folder / file).is_file()]
     return "\n".join(f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}" for path in present)
+
+
+@dataclass(frozen=True, slots=True)
+class SentenceSettings:
+    """How sentence-transformers makes rows with a model: its pooling, whether rows get length 1, and most tokens."""
+
+    pooling: Literal["cls", "last", "mean"]
+    normalised: bool
+    max_tokens: int | None
+
+
+def sentence_settings(folder: Path, name: str) -> SentenceSettings | None:
+    """The settings of a model of sentence-transformers, or None of another; InputError if it does more than pool."""
+    if not (folder / "modules.json").is_file():
+        return None
+    try:
+        modules = read_json(folder / "modules.json", [{"type": str, "path": str}])
+        kinds = [module["type"].rpartition(".")[2] for module in modules]
+        if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+            raise _more_than_pooling(name, f"the modules {', '.join(kinds)}")
+        modes = _sentence_pooling(read_json(folder / Path(modules[1]["path"]).name / "config.json", dict))
+        if len(modes) != 1 or modes[0] not in _SENTENCE_POOLING:
+            raise _more_than_pooling(name, f"the pooling {', '.join(modes)}")
+        tokens = [read_json(path, dict) for path in sorted(folder.glob("sentence_*_config.json"))]
+        if any(one.get("do_lower_case") for one in tokens):
+            raise _more_than_pooling(name, "texts in lower case")
+        limits = [one["max_seq_length"] for one in tokens if one.get("max_seq_length") is not None]
+        require_kinds(limits, [int], "max_seq_length")
+        together = folder / "config_sentence_transformers.json"
+        prompt = read_json(together, dict).get("default_prompt_name") if together.is_file() else None
+        if prompt is not None:
+            raise _more_than_pooling(name, f"the prompt {brief(prompt, 40)!r} before each text")
+    except (OSError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"The settings of {name} for sentence-transformers are damaged: {brief(error)}.") from error
+    return SentenceSettings(_SENTENCE_POOLING[modes[0]], "Normalize" in kinds, min(limits, default=None))
+
+
+def _sentence_pooling(settings: dict[str, Any]) -> list[str]:
+    """Names of the poolings in the settings of a module, as newer or older versions write them."""
+    if "pooling_mode" in settings:
+        given = settings["pooling_mode"]
+        return [str(mode) for mode in (given if isinstance(given, list) else [given])]
+    return [key for key, chosen in settings.items() if key.startswith("pooling_mode_") and chosen is True]
+
+
+def _more_than_pooling(name: str, what: str) -> InputError:
+    return InputError(
+        "{name} was trained with {what}, which is not done here. Encode with sentence-transformers and fit on its "
+        "rows; or choose what to take from the network itself, such as {mean}.",
+        name=name,
+        what=what,
+        mean=Parameter("pooling", "mean"),
+    )
 
 
 def load_network(folder: Path, name: str) -> Any:
@@ -266,8 +331,7 @@ class HubVision(NetworkEncoder):
                 other=shapes[-1],
                 batch=Parameter("batch", 1),
             )
-        batch = torch.from_numpy(np.stack(prepared))
-        return batch.to(self.where.device, memory_format=torch.channels_last)
+        return stacked(prepared, self.where.device).contiguous(memory_format=torch.channels_last)
 
     def features(self, inputs: Any) -> Any:
         """Pooled features."""
@@ -303,11 +367,17 @@ class HubText(NetworkEncoder):
     Parameters
     ----------
     name, revision, known_as : as for `HubVision`.
-    pooling : "cls", the first token (the paper's, for BERT), "last", the last one, or "mean", over all tokens of the
-        text. "auto" takes the token that stands for the whole text: the last in causal networks (GPT, Llama, the texts
-        of CLIP), where a token sees only those before it, and where the tokenizer puts [CLS] at the end (XLNet); else
-        the first.
+    pooling : "cls", the first token (the paper's, for BERT), "last", the last one, "mean", over all tokens of the
+        text, or "pooler", the network's own pooled output. "auto" does what the model was trained with if it is one of
+        sentence-transformers, whose settings say so, length 1 and most tokens included. Of others it takes the token
+        that stands for the whole text: the last in causal networks (GPT, Llama, the texts of CLIP), where a token sees
+        only those before it, and where the tokenizer puts [CLS] at the end (XLNet); else the first.
     max_length : tokens after which a text or pair is cut; by default what the network takes, at most 512.
+
+    Attributes
+    ----------
+    pooling : what was chosen, never "auto".
+    normalised : whether rows have length 1.
     """
 
     kind: Kind = "text"
@@ -323,21 +393,22 @@ class HubText(NetworkEncoder):
         max_length: int | None = None,
         known_as: str | None = None,
     ) -> None:
-        if pooling not in get_args(Pooling):
-            raise InputError(f"pooling is 'auto', 'cls', 'last' or 'mean'; got {pooling!r}.")
+        require_pooling(pooling)
         require(f"{name} needs", *HUB, extra="encoders")
         where, folder, network = _loaded(name, device, precision, revision)
         network = getattr(network, "text_model", network)
         from transformers import AutoTokenizer
 
         # Padding on the right, so that the first token is the text's first.
+        trained = sentence_settings(folder, name) if pooling == "auto" else None
         what = "has no tokenizer that could be used"
         self._tokenizer = _from_folder(AutoTokenizer, folder, name, what, padding_side="right")
         if self._tokenizer.pad_token is None:
             raise InputError(f"{name} has no padding token, so texts cannot be batched; use an encoder such as BERT.")
         self._one_at_a_time = Lock()  # a tokenizer keeps settings that threads must not change under each other
         taken = min(self._tokenizer.model_max_length, _positions(network), MAX_TOKENS)
-        self.max_tokens = taken if max_length is None else max_length
+        usual = taken if trained is None or trained.max_tokens is None else min(taken, trained.max_tokens)
+        self.max_tokens = usual if max_length is None else max_length
         if not 3 <= self.max_tokens <= taken:
             raise InputError(f"max_length is a number of tokens from 3 to {taken} for {name}; got {max_length}.")
         network = network.to(where.device)
@@ -351,11 +422,19 @@ class HubText(NetworkEncoder):
                 f"{name} is causal: its first token sees no other, so it says nothing of a text. Pass pooling='last', "
                 "the last token, or 'mean'."
             )
-        if pooling == "auto":
+        if pooling == "pooler" and not _pools(network, tokens, where.device):
+            raise InputError(
+                f"{name} has no trained pooling of its own. Pass pooling='cls', the first token, or 'mean'."
+            )
+        if trained is not None:
+            pooling = trained.pooling
+        elif pooling == "auto":
             first, *_, last = tokens["input_ids"]
             pooling = "last" if causal or last == self._tokenizer.cls_token_id != first else "cls"
-        self._pooling = pooling
+        self.pooling, self.normalised = pooling, trained is not None and trained.normalised
         words = f"{settings_of(folder, 'text')}\n{pooling}, {self.max_tokens} tokens"
+        if self.normalised:
+            words += ", length 1"
         if self._sees_padding:
             words += "\nno padding"
         super().__init__(network, where, known_as or _short(name), words)
@@ -406,15 +485,23 @@ class HubText(NetworkEncoder):
         return super().rows(prepared)
 
     def features(self, inputs: Any) -> Any:
-        """The first or the last token, or the mean over the tokens of each text."""
+        """The first or the last token, the mean over the tokens of each text, or what the network pools itself."""
         import torch
 
-        states = self.network(**inputs).last_hidden_state.float()
-        if self._pooling == "cls":
+        pooled = self._pooled(self.network(**inputs), inputs)
+        return torch.nn.functional.normalize(pooled, dim=1) if self.normalised else pooled
+
+    def _pooled(self, output: Any, inputs: Any) -> Any:
+        import torch
+
+        if self.pooling == "pooler":
+            return output.pooler_output.float()
+        states = output.last_hidden_state.float()
+        if self.pooling == "cls":
             return states[:, 0]
         mask = inputs["attention_mask"][:, :, None]
         lengths = mask.sum(dim=1)
-        if self._pooling == "last":
+        if self.pooling == "last":
             return states[torch.arange(len(states), device=states.device), lengths[:, 0] - 1]
         return (states * mask).sum(dim=1) / lengths
 
@@ -429,11 +516,17 @@ def _positions(network: Any) -> int:
     return limit if limit and limit > 0 else MAX_TOKENS  # XLNet has -1
 
 
+def require_pooling(pooling: str) -> None:
+    """Raise InputError unless a pooling is known."""
+    if pooling not in get_args(Pooling):
+        raise InputError(f"pooling is 'auto', 'cls', 'last', 'mean' or 'pooler'; got {pooling!r}.")
+
+
 def _is_causal(network: Any, tokens: dict[str, list[int]], device: str) -> bool:
     """Whether the first token of a text is the same whatever follows it."""
     first, *rest = tokens["input_ids"]
     other = {**tokens, "input_ids": [first, *(token - 1 if token else 1 for token in rest)]}
-    one, two = _states(network, [tokens, other], device)[:, 0]
+    one, two = _output(network, [tokens, other], device).last_hidden_state[:, 0]
     return bool((one - two).abs().max() <= 1e-5 * one.abs().max())
 
 
@@ -441,16 +534,21 @@ def _sees_padding(network: Any, tokens: dict[str, list[int]], padding: dict[str,
     """Whether the first two tokens of a text are others if padding follows them, although it is masked."""
     begun = {key: values[:2] for key, values in tokens.items()}
     padded = {key: values + padding[key] for key, values in begun.items()}
-    alone, followed = (_states(network, [given], device)[:, :2] for given in (begun, padded))
+    alone, followed = (_output(network, [given], device).last_hidden_state[:, :2] for given in (begun, padded))
     return not bool((alone - followed).abs().max() <= 1e-4 * alone.abs().max())
 
 
-def _states(network: Any, texts: Sequence[dict[str, list[int]]], device: str) -> Any:
-    """States of the tokens of texts of one length, in float32, so that rounding is small."""
+def _pools(network: Any, tokens: dict[str, list[int]], device: str) -> bool:
+    """Whether a network has a pooled output, of weights that were trained."""
+    return getattr(_output(network, [tokens], device), "pooler_output", None) is not None
+
+
+def _output(network: Any, texts: Sequence[dict[str, list[int]]], device: str) -> Any:
+    """Output for texts of one length, in float32, so that rounding is small."""
     import torch
 
     inputs = {key: torch.tensor([tokens[key] for tokens in texts], device=device) for key in texts[0]}
-    return Where(device, "float32").run(network, **inputs).last_hidden_state
+    return Where(device, "float32").run(network, **inputs)
 
 
 def _short(name: str) -> str:

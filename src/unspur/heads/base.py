@@ -14,19 +14,21 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.utils._param_validation import Interval, Options
+from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import assert_all_finite, check_is_fitted, column_or_1d
 
 from unspur._arrays import by_rows, exact_products, is_tensor, like, on_numpy, to_original_type
 from unspur._data import LabelledData, decode_fit_arguments
-from unspur._parameters import generator, keyword_only_after_y, restore_on_failure, sgd_settings
+from unspur._parameters import MISSING, generator, keyword_only_after_y, restore_on_failure, sgd_settings
 from unspur._resources import one_thread_if_small
 from unspur._typing import Array, FloatArray, IntArray
-from unspur._validation import checked_weights, checked_z, require_finite
+from unspur._validation import OTHER_NAMES, checked_weights, checked_z, require_finite
 from unspur.exceptions import ArgumentError, InputError, LabelError
 from unspur.labels import ClassLabel, class_label, main_column, require_no_missing
 from unspur.options import SGD, SOLVER
+from unspur.removers.seen_rows import check_and_remember
 from unspur.rows import StoredRows, backend_of, to_host
+from unspur.solvers.few_rows import MIN_WEIGHT_DECAY, FewRows
 from unspur.solvers.logistic import (
     FitOutcome,
     HeldOutLogits,
@@ -50,8 +52,9 @@ WEIGHT_DECAY = 0.01
 class HeadData:
     """Training and validation rows, and the classes behind the codes.
 
-    With a `span`, rows are in its coordinates. `shared` caches what fits of one head with different penalties have in
-    common: draws and reweighted rows, by name.
+    With a `span`, rows are in its coordinates; `few` has the rows to train on if they are wide and of two classes.
+    `shared` caches what fits of one head with different penalties have in common: draws and reweighted rows, by name.
+    `notes` are for the reader.
     """
 
     train: LabelledData
@@ -59,6 +62,8 @@ class HeadData:
     classes: Array
     concept_classes: tuple[Any, ...] | None
     span: RowSpan | None = None
+    few: FewRows | None = None
+    notes: tuple[str, ...] = ()
     shared: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def cached(self, name: Any, make: Callable[[], Any]) -> Any:
@@ -67,18 +72,22 @@ class HeadData:
             self.shared[name] = make()
         return self.shared[name]
 
-    def in_span(self, *, trains_on_validation: bool = False) -> HeadData:
-        """The same rows, in coordinates of the span of those that are trained on, if they are wide."""
+    def for_exact_fits(self, head: Head, smallest_penalty: float) -> HeadData:
+        """The same rows, prepared for exact fits of a head: wide ones as `few`, or in coordinates of their span."""
         train, validation = self.train, self.validation
-        if train.removal is not None or train.stacked_sets:
+        if train.removal is not None or train.stacked_sets or not head._is_exact:
             return self
-        sets = [train] if validation is None or not trains_on_validation else [train, validation]
+        sets = [train] if validation is None or not head._trains_on_validation else [train, validation]
+        if head._solves_few_rows and train.n_classes == 2 and smallest_penalty >= MIN_WEIGHT_DECAY:
+            few = self.few or FewRows.of(sets[-1].X)
+            if few is not None:
+                return replace(self, few=few)
         span, inside = RowSpan.of(*(rows.X for rows in sets), live=[rows.live for rows in sets])
         if span is None:
-            return self
+            return self if head._solves_few_rows else replace(self, few=None)
         if validation is not None:
             validation = replace(validation, X=inside[1] if len(sets) == 2 else span.coordinates(validation.X))
-        return replace(self, train=replace(train, X=inside[0]), validation=validation, span=span)
+        return replace(self, train=replace(train, X=inside[0]), validation=validation, span=span, few=None)
 
 
 def decode_head_arguments(
@@ -88,21 +97,21 @@ def decode_head_arguments(
     missing: Any,
     *,
     needs_concept: bool,
+    keep_unknown: bool = False,
 ) -> HeadData:
     """Check and decode arguments of `fit`: X, y, concept, sample_weight and clusters of either set.
 
     Without `needs_concept` the concept of the training rows is ignored, and groups are the classes of y. That of a
-    validation set is read if it is passed.
+    validation set is read if it is passed. Training rows without a concept get weight zero, unless `keep_unknown`.
     """
     train = {**train, "y": _one_column(train["y"], "y")}
-    rows = decode_fit_arguments(estimator, **train, missing=missing, needs_concept=needs_concept).with_labels()
+    decoded = decode_fit_arguments(estimator, **train, missing=missing, needs_concept=needs_concept)
+    rows = decoded.with_labels()
     rows.require_classes("with a positive weight" + (" and a known concept" if needs_concept else ""))
+    if keep_unknown:
+        rows = decoded
     given = train["y"].values if isinstance(train["y"], ClassLabel) else np.asarray(train["y"])
-    if given.dtype.kind == "S" or any(isinstance(value, bytes) for value in rows.main.classes):
-        raise LabelError(
-            "{label} holds bytes, and predictions are text or numbers. Pass text, such as numpy.char.decode({label}).",
-            label=rows.main.name,
-        )
+    _require_text_or_numbers(rows.main, given)
     classes = np.array(rows.main.classes, dtype=given.dtype if given.dtype.kind in "biufU" else None)
     if given.dtype.kind == "O" and classes.dtype.kind not in "biuf":  # numbers in a column of objects are numbers
         classes = np.array(rows.main.classes, dtype=object)
@@ -114,6 +123,31 @@ def decode_head_arguments(
     validation = {**validation, "y": _one_column(validation["y"], "y_val")}
     held_out = decode_fit_arguments(estimator, **validation, missing=missing, like=rows, needs_concept=needs_concept)
     return HeadData(rows, held_out.with_labels(), classes, known)
+
+
+def copies_together(head: Head, rows: LabelledData) -> LabelledData:
+    """The rows with copies of a row as clusters, so that a split keeps them together; given clusters stay."""
+    if rows.clusters is not None:
+        return rows
+    return rows.with_duplicate_clusters(check_and_remember(head, rows.X)[0])
+
+
+def _require_text_or_numbers(main: ClassLabel, given: Array) -> None:
+    """Raise LabelError for classes that a saved head could not give back: bytes, dates, decimals and the like."""
+    if given.dtype.kind == "S" or any(isinstance(value, bytes) for value in main.classes):
+        raise LabelError(
+            "{label} holds bytes, and predictions are text or numbers. Pass text, such as numpy.char.decode({label}).",
+            label=main.name,
+        )
+    for value in main.classes:
+        if not isinstance(value, str | bool | int | float):
+            raise LabelError(
+                "Unknown label type: {label} holds values of type {type}, such as {value!r}, and predictions are text "
+                "or numbers. Pass text, such as [str(value) for value in {label}], or numbers.",
+                label=main.name,
+                type=type(value).__name__,
+                value=value,
+            )
 
 
 def _one_column(y: Any, name: str) -> Any:
@@ -242,8 +276,8 @@ class Head(LinearClassifier):
     """Base of the last layers: linear logits ``x coefᵀ + intercept`` for a main label of two or more classes.
 
     A subclass implements `_train`. Its `__init__` sets the parameters of `_parameter_constraints`, as that of
-    `SolverHead` does. It is registered by one line in ``_names.py``. A grid of its own goes to
-    `unspur.selection.GRIDS`.
+    `SolverHead` does. It is registered by one line in ``_names.py``, or by an entry point of another package
+    (``_registry.py``). A grid of its own goes to `unspur.selection.GRIDS`.
     """
 
     # Arguments of `fit` are routed through pipelines and searches without a request for each. Validation rows are not:
@@ -262,14 +296,18 @@ class Head(LinearClassifier):
     _needs_concept: ClassVar[bool] = True
     #: Whether the concept of validation rows is used.
     _uses_concept_val: ClassVar[bool] = True
-    #: Whether validation rows, if there are any, are what the head is trained on.
-    _trains_on_validation: ClassVar[bool] = False
+    #: Whether the head is trained on validation rows, if there are any, besides the training rows or "alone".
+    _trains_on_validation: ClassVar[Literal["alone", "besides"] | None] = None
+    #: Whether the head can be solved by `FewRows`.
+    _solves_few_rows: ClassVar[bool] = True
+    #: Whether training rows without a concept take part, with an inferred one.
+    _infers_concept: ClassVar[bool] = False
     #: What has equal weight in the one regression that the head is: rows, or groups. None for other heads.
     _weights: Literal["rows", "groups"] | None = None
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "weight_decay": [Interval(Real, 0, None, closed="left")],
-        "missing_concept": [None, str, Real, Options(bool, {True, False})],
+        "missing_concept": MISSING,
         "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
         "tol": [Interval(Real, 0, None, closed="neither")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
@@ -302,8 +340,12 @@ class Head(LinearClassifier):
         return self._weights is not None and self._is_exact
 
     def _visible(self, rows: LabelledData) -> LabelledData:
-        """The rows as the head sees them: without a concept if it needs none."""
-        return rows if self._needs_concept else rows.without_concept()
+        """The rows as the head sees them: with inferred groups, or without a concept if it needs none."""
+        return rows.with_inferred_groups() if self._needs_concept else rows.without_concept()
+
+    def _prepared(self, data: HeadData) -> HeadData:
+        """The rows for a head that holds some out itself: with inferred concepts, or copies of a row kept together."""
+        return data
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Fill in the shared parts of the docstring."""
@@ -335,8 +377,8 @@ class Head(LinearClassifier):
         y : array of shape (n,)
             Main-task label, two or more classes.
         concept : array of shape (n,)
-            Label of the concept, two or more classes; rows where it is missing are left out of the fit. ERM and JTT
-            ignore it, and need none.
+            Label of the concept, two or more classes; rows where it is missing are left out of the fit. ERM, JTT, AFR
+            and ``DFR(balance="main")`` ignore it, and need none.
         sample_weight : array of shape (n,), optional
         X_val, y_val, concept_val, sample_weight_val : arrays, optional
             Held-out rows, if the method uses them; else rows of X are held out.
@@ -358,9 +400,15 @@ class Head(LinearClassifier):
         with restore_on_failure(self), one_thread_if_small(X):
             self._validate_params()
             data = decode_head_arguments(
-                self, train, validation, self.missing_concept, needs_concept=self._needs_concept
+                self,
+                train,
+                validation,
+                self.missing_concept,
+                needs_concept=self._needs_concept,
+                keep_unknown=self._infers_concept,
             )
-            self._fit_decoded(data.in_span(trains_on_validation=self._trains_on_validation) if self._is_exact else data)
+            data = self._prepared(data)
+            self._fit_decoded(data.for_exact_fits(self, self.weight_decay))
         return self
 
     def _fit_decoded(self, data: HeadData) -> None:
@@ -388,11 +436,30 @@ class Head(LinearClassifier):
         keeps what all penalties of a path share. `_exact` solves a weighted logistic regression.
         """
 
-    def _exact(self, rows: LabelledData, *, balanced: bool = False) -> LinearModel:
-        """Weighted logistic regression, by the exact solver."""
+    def _exact(
+        self,
+        data: HeadData,
+        rows: LabelledData,
+        *,
+        balanced: bool = False,
+        weight_decay: float | None = None,
+        origin: LinearModel | None = None,
+    ) -> LinearModel:
+        """Logistic regression of rows of `data`, reweighted; a penalty other than that of the head may be given.
+
+        `origin` is as in `solve_softmax`, for heads that do not solve few rows.
+        """
+        penalty = self.weight_decay if weight_decay is None else weight_decay
+        if data.few is not None:
+            weight, targets = rows.row_weights(balanced=balanced), rows.main.codes.astype(np.float64)
+            decay = penalty * data.few.mean_variance(weight)
+            found = data.few.solve(targets, weight[None], decay, tol=self.tol, max_iter=self.max_iter)
+            return data.few.model(found)
         source, weighting = rows.source(), rows.weighting(balanced=balanced)
-        whitening = Whitening.of(rows.geometry(source, balanced=balanced), self.weight_decay)
-        return solve_softmax(source, weighting, whitening, rows.n_classes, tol=self.tol, max_iter=self.max_iter)
+        whitening = Whitening.of(rows.geometry(source, balanced=balanced), penalty)
+        return solve_softmax(
+            source, weighting, whitening, rows.n_classes, origin=origin, tol=self.tol, max_iter=self.max_iter
+        )
 
 
 def fit_path(
@@ -404,16 +471,26 @@ def fit_path(
     concept: Array | None = None,
     sample_weight: Array | None = None,
     clusters: Array | None = None,
+    few: FewRows | None = None,
 ) -> list[Head]:
     """Copies of a head, each fitted with one of these settings, as `fit` would.
 
-    Checks, draws, and second moments of the rows, which cost most with many features, are computed once.
+    Checks, draws, and second moments of the rows, which cost most with many features, are computed once. `few` is that
+    of X, for fits of several heads.
     """
     features_from = clone(head)
     concept = concept if head._needs_concept else None
     train = {"X": X, "y": y, "concept": concept, "sample_weight": sample_weight, "clusters": clusters}
-    data = decode_head_arguments(features_from, train, {}, head.missing_concept, needs_concept=head._needs_concept)
-    return fit_decoded_path(head, settings, data, features_from)
+    data = decode_head_arguments(
+        features_from,
+        train,
+        {},
+        head.missing_concept,
+        needs_concept=head._needs_concept,
+        keep_unknown=head._infers_concept,
+    )
+    data = head._prepared(data)
+    return fit_decoded_path(head, settings, replace(data, few=few), features_from)
 
 
 def fit_decoded_path(
@@ -421,7 +498,7 @@ def fit_decoded_path(
 ) -> list[Head]:
     """`fit_path` on decoded rows; `features_from` is the estimator that has validated them."""
     fitted: list[Head] = []
-    data = data.in_span(trains_on_validation=head._trains_on_validation) if head._is_exact else data
+    data = data.for_exact_fits(head, min(float(one.get("weight_decay", head.weight_decay)) for one in settings))
     for parameters in settings:
         one = clone(head).set_params(**parameters)
         one._validate_params()
@@ -483,7 +560,8 @@ def held_out_logits(heads: Sequence[Sequence[Head]], rows: LabelledData, fold: I
 
 def _known_features(estimator: Any) -> dict[str, Any]:
     """What an estimator knows of the features of rows it has validated."""
-    return {name: value for name, value in vars(estimator).items() if name in ("n_features_in_", "feature_names_in_")}
+    known = ("n_features_in_", "feature_names_in_", OTHER_NAMES)
+    return {name: value for name, value in vars(estimator).items() if name in known}
 
 
 def _of_logits(head: LinearClassifier, of_logits: Callable[[Array], Array], rows: Array) -> Array:
@@ -555,7 +633,7 @@ class SolverHead(Head):
         if self._weights is None:
             raise NotImplementedError(f"{type(self).__name__} needs _weights or a _train of its own.")
         if self._is_exact:
-            return self._exact(data.train, balanced=self._weights == "groups")
+            return self._exact(data, data.train, balanced=self._weights == "groups")
         if self._weights == "groups":
             return self._sgd(*self._held_out(data, rng), rng, balanced=True, watch="groups")
         return self._sgd(*self._held_out(data, rng), rng)

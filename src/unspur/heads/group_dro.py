@@ -245,6 +245,8 @@ class GroupDRO(SolverHead):
         return np.where(size > 0, self.adjustment / np.sqrt(np.where(size > 0, size, 1.0)), 0.0)
 
     def _minimax(self, data: HeadData) -> tuple[LinearModel, FloatArray, FloatArray]:
+        if data.few is not None:
+            return self._minimax_of_few(data)
         rows, source = data.train, data.train.source()
         alike = per_group(rows.group_weights.astype(bool) / np.count_nonzero(rows.group_weights), rows.group_weights)
         geometry = data.cached("geometry", lambda: Geometry.of(Moments.of(source, alike), source.dtype.itemsize))
@@ -260,6 +262,23 @@ class GroupDRO(SolverHead):
         )
         data.shared["last"] = found.model
         return found.model, found.group_weights, found.adjusted_losses
+
+    def _minimax_of_few(self, data: HeadData) -> tuple[LinearModel, FloatArray, FloatArray]:
+        """The same for wide rows, by Newton's method."""
+        assert data.few is not None
+        rows, present = data.train, data.train.group_weights > 0
+        weights = rows.weights_by_group()[present]
+        found = data.few.solve(
+            rows.main.codes.astype(np.float64),
+            weights,
+            self.weight_decay * data.few.mean_variance(weights.sum(axis=0)),
+            adjustments=self._adjustments(rows)[present],
+            tol=self.tol,
+            max_iter=self.max_iter,
+        )
+        q, losses = np.zeros((2, len(present)))
+        q[present], losses[present] = found.shares, found.losses
+        return data.few.model(found), q, losses
 
     def _by_sgd(self, data: HeadData, rng: np.random.Generator) -> tuple[LinearModel, FloatArray, FloatArray]:
         train, held_out = self._held_out(data, rng)

@@ -1,13 +1,15 @@
-"""Logistic regression with different weights of the rows: ERM, GroupWeighted, SUBG, DFR and JTT.
+"""Logistic regression with different weights of the rows: ERM, GroupWeighted, SUBG, DFR, JTT and AFR.
 
 ERM gives equal weight to rows, GroupWeighted to groups. SUBG trains on equally many rows of every group. Deep feature
 reweighting (DFR; Kirichenko et al., ICLR 2023) averages over such subsamples of held-out rows. Just train twice (JTT;
-Liu et al., ICML 2021) needs no groups: misclassified rows of a first model count more for the second.
+Liu et al., ICML 2021) needs no groups: misclassified rows of a first model count more for the second. Neither does
+automatic feature reweighting (AFR; Qiu et al., ICML 2023), which adapts a first model to rows that it finds unlikely.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
@@ -16,13 +18,18 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from unspur._data import LabelledData
-from unspur._typing import Array, IntArray
-from unspur.exceptions import NoErrorsWarning
-from unspur.heads.base import WEIGHT_DECAY, Head, HeadData, SolverHead
+from unspur._parameters import generator
+from unspur._typing import Array, FloatArray, IntArray
+from unspur.exceptions import InputError, NoErrorsWarning, NotInferredWarning
+from unspur.heads.base import WEIGHT_DECAY, Head, HeadData, SolverHead, copies_together
+from unspur.heads.inference import PROBE_TOL, infer_concept
 from unspur.options import SGD
 from unspur.rows import MAIN, Block
-from unspur.solvers.logistic import LinearLogits, LinearModel, average, solve_softmax
+from unspur.solvers.logistic import LinearLogits, LinearModel, average, loss_and_residual, solve_softmax
 from unspur.solvers.whitening import Whitening
+
+#: Effective number of rows that AFR needs.
+MIN_EFFECTIVE_SIZE = 1.001
 
 
 class ERM(SolverHead):
@@ -100,8 +107,22 @@ class GroupWeighted(SolverHead):
     Groups without rows are left out. SGD draws its batches by these weights, and stops early on the mean held-out loss
     of the groups.
 
+    With ``unknown="infer"``, rows whose concept is missing take part too. The loss of a row does not depend on its
+    concept, so only the weights have to be inferred. A row counts for each group by its probability::
+
+        ω_i = Σ_s P(s | x_i, y_i) / N(y_i, s),      N(y, s) = Σ_i P(s | x_i, y_i)  over rows of class y
+
+    P is 0 or 1 where the concept is known. Elsewhere a group-weighted regression of the concept, trained on the
+    labelled rows, predicts it; a slope for its logits and an intercept for every group are fitted on held-out labelled
+    rows, so that the probabilities are calibrated within each class of y. That takes labelled rows drawn at random
+    from those of each class of y. The less the rows say about the concept, the closer its probabilities are to the
+    shares of the labelled rows, and the weights to those of ``ERM(balance="main")``. If they are not clearly better
+    than chance, a NotInferredWarning says so. If all concepts are known, nothing changes.
+
     Parameters
     ----------
+    unknown : {"ignore", "infer"}, default="ignore"
+        What to do with rows whose concept is missing: leave them out, or infer it (for the exact solver).
     {shared_parameters}
 
     Attributes
@@ -110,13 +131,63 @@ class GroupWeighted(SolverHead):
     concept_classes_ : tuple
         Classes of the concept, in their order.
     group_counts_ : array of shape (n_classes, n_concepts)
-        Rows trained on in each group.
+        Rows trained on in each group; their expected number if concepts were inferred.
     """
 
     _weights = "groups"
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **SolverHead._parameter_constraints,
+        "unknown": [StrOptions({"ignore", "infer"})],
+    }
+
+    def __init__(
+        self,
+        *,
+        unknown: Literal["ignore", "infer"] = "ignore",
+        weight_decay: float = WEIGHT_DECAY,
+        solver: Literal["exact", "sgd"] | SGD = "exact",
+        missing_concept: Any = None,
+        validation_fraction: float = 0.2,
+        tol: float = 1e-6,
+        max_iter: int = 1000,
+        random_state: Any = None,
+    ):
+        super().__init__(
+            weight_decay=weight_decay,
+            solver=solver,
+            missing_concept=missing_concept,
+            validation_fraction=validation_fraction,
+            tol=tol,
+            max_iter=max_iter,
+            random_state=random_state,
+        )
+        self.unknown = unknown
+
+    @property
+    def _infers_concept(self) -> bool:  # type: ignore[override]
+        return self.unknown == "infer"
+
+    def _prepared(self, data: HeadData) -> HeadData:
+        if not self._infers_concept:
+            return data
+        if not self._is_exact:
+            raise InputError("unknown='infer' needs solver='exact', which takes weights of rows; got SGD.")
+        labelled = copies_together(self, data.train)
+        found = infer_concept(GroupWeighted(tol=PROBE_TOL), labelled, generator(self.random_state))
+        if found is None:
+            return replace(data, train=data.train.with_labels())
+        if not found.better_than_chance:
+            warnings.warn(found.note, NotInferredWarning, stacklevel=4)
+        train = replace(data.train, inferred=found.probability)
+        return replace(data, train=train, notes=(*data.notes, found.note))
 
     def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
-        self.group_counts_ = data.train.counts.reshape(data.train.n_classes_per_label)
+        rows = data.train
+        if rows.inferred is not None:  # once for all penalties
+            rows = data.cached("inferred groups", rows.with_inferred_groups)
+            data = replace(data, train=rows)
+        counts = rows.counts.reshape(rows.n_classes_per_label)
+        self.group_counts_ = counts if rows.expected_counts is None else rows.expected_counts
         return super()._train(data, rng)
 
 
@@ -143,7 +214,7 @@ class SUBG(SolverHead):
         train, held_out = (data.train, None) if SGD.of(self.solver) is None else self._held_out(data, rng)
         if held_out is None:
             self.drawn_, subsample = data.cached(("drawn", self.random_state), lambda: _drawn(train, rng))
-            return self._exact(subsample)
+            return self._exact(data, subsample)
         self.drawn_, subsample = _drawn(train, rng)
         return self._sgd(subsample, held_out, rng, watch="groups")
 
@@ -156,8 +227,13 @@ class DFR(Head):
     `validation_fraction` of every group of X is held out, and the other rows are not used. The penalty is quadratic
     (the authors' is on absolute values).
 
+    With ``balance="main"`` the groups are the classes of y, and no concept is needed: class-balanced last-layer
+    retraining (LaBonte et al., NeurIPS 2023).
+
     Parameters
     ----------
+    balance : {"group", "main"}, default="group"
+        What a draw has equally many rows of: groups, or classes of y. With "main" the concept is ignored.
     n_draws : int, default=10
         Draws whose coefficients are averaged.
     weight_decay : float, default=0.01
@@ -177,21 +253,23 @@ class DFR(Head):
     ----------
     {shared_attributes}
     concept_classes_ : tuple
-        Classes of the concept, in their order.
+        Classes of the concept, in their order; only with ``balance="group"``.
     group_counts_ : array of shape (n_classes, n_concepts)
-        Held-out rows in each group, from which the draws were made.
+        Held-out rows in each group, from which the draws were made; one column with ``balance="main"``.
     """
 
-    _trains_on_validation: ClassVar[bool] = True
+    _trains_on_validation = "alone"
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **Head._parameter_constraints,
+        "balance": [StrOptions({"group", "main"})],
         "n_draws": [Interval(Integral, 1, None, closed="left")],
     }
 
     def __init__(
         self,
         *,
+        balance: Literal["group", "main"] = "group",
         n_draws: int = 10,
         weight_decay: float = WEIGHT_DECAY,
         missing_concept: Any = None,
@@ -200,6 +278,7 @@ class DFR(Head):
         max_iter: int = 1000,
         random_state: Any = None,
     ):
+        self.balance = balance
         self.n_draws = n_draws
         self.weight_decay = weight_decay
         self.missing_concept = missing_concept
@@ -208,11 +287,25 @@ class DFR(Head):
         self.max_iter = max_iter
         self.random_state = random_state
 
+    @property
+    def _needs_concept(self) -> bool:  # type: ignore[override]
+        return self.balance == "group"
+
+    @property
+    def _uses_concept_val(self) -> bool:  # type: ignore[override]
+        return self.balance == "group"
+
     def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
         drawn = ("drawn", self.random_state, self.n_draws, self.validation_fraction)
         held_out, subsamples = data.cached(drawn, lambda: self._drawn(data, rng))
         self.group_counts_ = held_out.counts.reshape(held_out.n_classes_per_label)
         # All draws share coordinates and penalty, so that their coefficients can be averaged.
+        if data.few is not None:
+            few, targets = data.few, held_out.main.codes.astype(np.float64)
+            decay = self.weight_decay * few.mean_variance(held_out.row_weights(balanced=True))
+            weights = [draw.row_weights(balanced=False)[None] for draw in subsamples]
+            solved = [few.solve(targets, one, decay, tol=self.tol, max_iter=self.max_iter) for one in weights]
+            return average([few.model(one) for one in solved])
         whitening = Whitening.of(held_out.geometry(held_out.source(), balanced=True), self.weight_decay)
         draws: list[LinearModel] = []
         for draw in subsamples:
@@ -230,7 +323,8 @@ class DFR(Head):
         held_out = data.validation
         if held_out is None:
             held_out = data.train.split(self.validation_fraction, rng)[1]
-        held_out.require_classes("among those held out, with a positive weight and a known concept")
+        known = " and a known concept" if self._needs_concept else ""
+        held_out.require_classes(f"among those held out, with a positive weight{known}")
         return held_out, [_drawn(held_out, rng)[1] for _ in range(self.n_draws)]
 
 
@@ -304,13 +398,15 @@ class JTT(SolverHead):
         if exact:
             # Neither the errors nor the upweighted rows depend on the penalty.
             first = ("errors", self.identification_weight_decay)
-            self.errors_ = data.cached(first, lambda: _wrong(train, self._identify(train).logits()))
+            self.errors_ = data.cached(first, lambda: _wrong(train, self._identify(data).logits()))
             again = data.cached((*first, self.upweight), lambda: self._upweighted(train))
         else:
             stopped = self._sgd(train, None, rng, epochs=self.identification_epochs)
             self.errors_ = _wrong(train, stopped.logits())
             again = self._upweighted(train)
-        second = self._exact(again) if held_out is None else self._sgd(again, held_out, rng, watch=_watch(held_out))
+        second = (
+            self._exact(data, again) if held_out is None else self._sgd(again, held_out, rng, watch=_watch(held_out))
+        )
         if len(self.errors_):
             return second
         message = "the identification model gets every row right, so this is ERM"
@@ -327,10 +423,127 @@ class JTT(SolverHead):
         weight[self.errors_] *= self.upweight
         return rows.reweighted(weight)
 
-    def _identify(self, rows: LabelledData) -> LinearModel:
-        source, weighting = rows.source(), rows.weighting(balanced=False)
-        whitening = Whitening.of(rows.geometry(source, balanced=False), self.identification_weight_decay)
-        return solve_softmax(source, weighting, whitening, rows.n_classes, tol=self.tol, max_iter=self.max_iter)
+    def _identify(self, data: HeadData) -> LinearModel:
+        return self._exact(data, data.train, weight_decay=self.identification_weight_decay)
+
+
+class AFR(Head):
+    """Logistic regression that adapts a first model to held-out rows, most of all to those it finds unlikely.
+
+    ::
+
+        minimise    Σ μ_i ℓ(z_i · w + b, y_i)  +  λ/2 ‖w − ŵ‖²,     μ_i ∝ ω_i exp(−γ p_i) / n_{y_i}
+
+    The first model ŵ is ERM on one part of the rows. The sum is over the other part, whose rows it has not seen: p_i is
+    the first model's probability of the row's own class, n_y the total weight of the class, and μ sums to one. Rows
+    that break a spurious correlation are unlikely for a model that uses it, so they get more weight, without any
+    concept label. With γ = 0 the classes have equal weight, and nothing else changes.
+
+    Weights and penalty are those of Qiu et al. (2023), who took γ = 14 for birds and 1.8 for faces, both on the last
+    layers of fine-tuned networks. γ is best chosen on validation rows. Without concept labels for these, only the
+    classes of y can tell which γ is best, and they may tell little.
+
+    Parameters
+    ----------
+    gamma : float, default=4.0
+        How much more weight unlikely rows have, γ: exp(γ) times as much at p = 0 as at p = 1.
+    first_weight_decay : float, default=0.01
+        Penalty of the first model, in units of the mean variance of its rows.
+    weight_decay : float, default=0.01
+        Penalty λ on the distance from the first model, in units of the mean variance of the reweighted rows.
+    missing_concept : scalar or None, default=None
+        Accepted for compatibility with the other last layers, and ignored, as `concept` is.
+    validation_fraction : float, default=0.2
+        Share of every class that is held out from the first model; copies of a row, or a cluster, as a whole. If X_val
+        is passed, its rows are reweighted, and the first model is trained on all rows of X.
+    tol : float, default=1e-6
+        Relative gradient norm at which the solver stops.
+    max_iter : int, default=1000
+        Most iterations of the solver, for each of the two models.
+    random_state : int, RandomState or None, default=None
+        Draws the rows that are held out.
+
+    Attributes
+    ----------
+    {shared_attributes}
+    effective_size_ : float
+        Effective number of reweighted rows, 1 / Σ μ². If it is small, few rows determine the solution.
+
+    Examples
+    --------
+    >>> from unspur.heads import AFR
+    >>> from unspur.datasets import make_toy
+    >>> train = make_toy(2000, random_state=0)
+    >>> round(AFR(random_state=0).fit(train.Z, train.y).score(train.Z, train.y), 1)
+    0.8
+    """
+
+    _needs_concept: ClassVar[bool] = False
+    _uses_concept_val: ClassVar[bool] = False
+    _trains_on_validation = "besides"
+    _solves_few_rows: ClassVar[bool] = False
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **Head._parameter_constraints,
+        "gamma": [Interval(Real, 0, None, closed="left")],
+        "first_weight_decay": [Interval(Real, 0, None, closed="left")],
+    }
+
+    def __init__(
+        self,
+        *,
+        gamma: float = 4.0,
+        first_weight_decay: float = WEIGHT_DECAY,
+        weight_decay: float = WEIGHT_DECAY,
+        missing_concept: Any = None,
+        validation_fraction: float = 0.2,
+        tol: float = 1e-6,
+        max_iter: int = 1000,
+        random_state: Any = None,
+    ):
+        self.gamma = gamma
+        self.first_weight_decay = first_weight_decay
+        self.weight_decay = weight_decay
+        self.missing_concept = missing_concept
+        self.validation_fraction = validation_fraction
+        self.tol = tol
+        self.max_iter = max_iter
+        self.random_state = random_state
+
+    def _prepared(self, data: HeadData) -> HeadData:
+        return data if data.validation is not None else replace(data, train=copies_together(self, data.train))
+
+    def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
+        # Neither the first model nor the weights depend on the penalty.
+        stage = ("first model", self.first_weight_decay, self.validation_fraction, self.random_state)
+        first, held_out, likely = data.cached(stage, lambda: self._first_stage(data, rng))
+        above = np.maximum(
+            likely - likely[held_out.weight > 0].min(), 0.0
+        )  # from the least likely row, so none overflow
+        weight = held_out.row_weights(balanced=True) * np.exp(-self.gamma * above)
+        self.effective_size_ = float(weight.sum() ** 2 / np.sum(weight**2))
+        if self.effective_size_ < MIN_EFFECTIVE_SIZE:
+            raise InputError(
+                f"With gamma={self.gamma:g}, a single row has all the weight, and nothing can be learnt from it. Lower "
+                "gamma, or raise first_weight_decay, so that the first model is less certain."
+            )
+        rows = data.cached((*stage, self.gamma), lambda: held_out.reweighted(weight / weight.max()))
+        return self._exact(data, rows, origin=first)
+
+    def _first_stage(self, data: HeadData, rng: np.random.Generator) -> tuple[LinearModel, LabelledData, FloatArray]:
+        """The first model, the rows held out from it, and its probability of each row's own class (n,)."""
+        train, held_out = data.train, data.validation
+        if held_out is None:
+            train, held_out = train.split(self.validation_fraction, rng)
+        held_out.require_classes("among those held out, with a positive weight")
+        first = self._exact(data, train, weight_decay=self.first_weight_decay)
+        logits = first.logits()
+
+        def likely(block: Block) -> list[Array]:
+            loss, _ = loss_and_residual(logits.of(logits.rows(block)), block.targets[MAIN])
+            return [loss]
+
+        return first, held_out, np.exp(-_by_row(held_out, likely))
 
 
 def _drawn(rows: LabelledData, rng: np.random.Generator) -> tuple[IntArray, LabelledData]:
@@ -351,7 +564,9 @@ def _wrong(rows: LabelledData, logits: LinearLogits) -> IntArray:
         predicted = t[0] > 0 if len(t) == 1 else t.argmax(axis=0)
         return [predicted != block.targets[MAIN]]
 
-    live = rows.weight > 0
-    # One mask per block; blocks are visited in order.
-    mask = np.concatenate(rows.reweighted(np.ones(len(rows))).source().sum(wrong))
-    return np.flatnonzero(mask & live)
+    return np.flatnonzero(_by_row(rows, wrong) & (rows.weight > 0))
+
+
+def _by_row(rows: LabelledData, statistic: Callable[[Block], list[Array]]) -> Array:
+    """Values of a statistic of each row (n,), whatever its weight; blocks are visited in order, one array for each."""
+    return np.concatenate(rows.reweighted(np.ones(len(rows))).source().sum(statistic))

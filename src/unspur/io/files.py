@@ -2,18 +2,17 @@
 
 ::
 
-    .npy .npz .csv .parquet ─┐
-                             ├─ read_table ──▶ Table ── write_rows ──▶ .npy .npz .csv .parquet
-    embedding store ─────────┘
+    .npy .npz .csv .tsv .csv.gz .parquet ─┐
+                                          ├─ read_table ──▶ Table ── write_rows ──▶ .npy .npz .csv .parquet
+    embedding store ──────────────────────┘
 """
 
 from __future__ import annotations
 
 import csv
 import glob
-import re
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from lzma import LZMAError
@@ -27,6 +26,7 @@ import numpy as np
 from unspur._extras import require
 from unspur._reading import (
     PARQUET,
+    TEXT_TABLES,
     brief,
     csv_lines,
     listed,
@@ -34,21 +34,31 @@ from unspur._reading import (
     require_distinct,
     require_labels,
     require_npy,
+    suffix_of,
 )
 from unspur._typing import Array, FloatArray
 from unspur.embed.examples import label_column
 from unspur.embed.store import ROWS, EmbeddingStore, is_store
 from unspur.exceptions import InputError, NotFiniteError
 from unspur.io.artifact import atomic
-from unspur.io.parquet import read_parquet, stored_parquet
-from unspur.io.table import Table, as_text, load_npy, no_features, require_known, require_memory, words_of
+from unspur.io.parquet import label_like_fields, read_parquet, stored_parquet
+from unspur.io.table import (
+    WHOLE_NUMBER,
+    Table,
+    as_text,
+    load_npy,
+    no_features,
+    require_known,
+    require_memory,
+    words_of,
+)
 from unspur.rows import Columns, MemoryRows, StoredRows
 from unspur.rows.backends import SINGLE_FILES, find_files, parquet_below
 from unspur.rows.stored import NO_MEMORY_LIMIT, StoredNpy
 from unspur.solvers.statistics import ColumnFaults
 
 #: Files that are read as a whole; rows of `SINGLE_FILES` and of Parquet files can stay where they are.
-WHOLE_FILES = (".npz", ".csv")
+WHOLE_FILES = (".npz", *TEXT_TABLES)
 #: Files that can be written. More kinds can be read: see `SINGLE_FILES`.
 WRITABLE_FILES = (".npy", ".npz", ".csv", *PARQUET)
 #: How pandas, R and spreadsheets write a missing value, besides an empty cell.
@@ -85,7 +95,7 @@ def read_table(
         return _read_store(path, ignore, memory, options)
     files = _files(given)
     path = files[0]
-    kind = path.suffix.lower()
+    kind = suffix_of(path)
     if memory is not None and kind in WHOLE_FILES:
         raise InputError(
             f"{path} has to be read as a whole; rows of {', '.join(SINGLE_FILES)} and Parquet files and of stores can "
@@ -114,19 +124,53 @@ def read_table(
     return table
 
 
+def label_like_columns(path: str | Path) -> list[str]:
+    """Columns of a .csv or Parquet table that do not look like features: text, whole numbers, and with empty cells.
+
+    Numbers that are written with a decimal point look like features, also if all are whole. Of other files, in which
+    features are apart, none are returned. Of a folder of Parquet files, the first is looked at.
+    """
+    path = Path(path)
+    if path.suffix.lower() == ".csv" and path.is_file():
+        with csv_lines(path) as lines:
+            return _label_like(lines)
+    if path.is_dir():
+        path = next(parquet_below(path), path) if _holds_parquet(path) else path
+    return label_like_fields(path) if path.suffix.lower() in PARQUET and path.is_file() else []
+
+
+def _label_like(lines: Iterator[list[str]]) -> list[str]:
+    header = next(lines, [])
+    other, whole = np.zeros(len(header), dtype=bool), np.ones(len(header), dtype=bool)
+    for line in lines:
+        if len(line) != len(header):
+            continue  # which reading the table refuses
+        candidates = np.flatnonzero(~other)
+        try:
+            numbers = np.array([line[i] for i in candidates], dtype=np.float64)
+        except ValueError:
+            numbers = np.array([_number(line[i]) for i in candidates], dtype=np.float64)  # None becomes NaN
+        other[candidates] = np.isnan(numbers)
+        whole[candidates] &= numbers == np.round(numbers)
+        pointed = [i for i in np.flatnonzero(whole & ~other).tolist() if not line[i].strip().lstrip("+-").isdigit()]
+        whole[pointed] = False
+    return [name for name, aside in zip(header, other | whole, strict=True) if aside]
+
+
 def with_missing_values(table: Table, classes: Sequence[str], others: Sequence[str] = ()) -> tuple[Table, list[str]]:
     """The table with words such as "NA", and blanks, as missing values in columns of classes and in others; and notes.
 
-    Other columns do not change. Whole numbers in a text file are numbers, also if they are written as 1.0, as some
-    programs write a column with missing values. Notes say what was read as missing, and which classes differ by white
-    space or case alone; names of clusters may.
+    `Table.as_in_file` undoes it. Other columns do not change. Whole numbers in a text file are numbers, also if they
+    are written as 1.0, as some programs write a column with missing values. Notes say what was read as missing, and
+    which classes differ by white space or case alone; names of clusters may.
     """
-    columns, notes = dict(table.columns), []
+    columns, undecoded, notes = dict(table.columns), dict(table.undecoded), []
     for name in (*classes, *others):
         if name not in columns and name.endswith(".npy"):  # a file of labels
             columns[name] = table.label(name)
         column = columns.get(name)
         if isinstance(column, np.ndarray):
+            undecoded[name] = column
             column = columns[name] = as_text(column)
         if not isinstance(column, np.ndarray) or column.ndim != 1 or column.dtype.kind not in "UO":
             continue
@@ -134,7 +178,7 @@ def with_missing_values(table: Table, classes: Sequence[str], others: Sequence[s
         words = {value for value in values if isinstance(value, str)}
         missing = {word for word in words if word in MISSING_VALUE_WORDS or not word.strip()}
         numbers = {}
-        if table.path.suffix.lower() == ".csv" or table.path.is_dir():  # only text has numbers among its words
+        if suffix_of(table.path) in TEXT_TABLES or table.path.is_dir():  # only text has numbers among its words
             numbers = _whole_numbers(words - missing)
         if missing or numbers:
             known = [value not in missing and value is not None for value in values]
@@ -161,12 +205,12 @@ def with_missing_values(table: Table, classes: Sequence[str], others: Sequence[s
             elif len({word.casefold() for word in alike}) == 1:
                 by = "case"
             notes.append(f"{name} in {table.path} has {' and '.join(said)}, classes that differ by {by} alone.")
-    return replace(table, columns=columns), notes
+    return replace(table, columns=columns, undecoded=undecoded), notes
 
 
 def _whole_numbers(words: set[str]) -> dict[str, int]:
-    """The numbers that words stand for, if all of them are whole: 0, -3 or 2.0, and not 01, which may be a name."""
-    if not all(re.fullmatch(r"-?(0|[1-9]\d{0,17})(\.0+)?", word) for word in words):
+    """The numbers that words stand for, if all of them are whole."""
+    if not all(WHOLE_NUMBER.fullmatch(word) for word in words):
         return {}
     return {word: int(word.split(".")[0]) for word in words}
 
@@ -187,14 +231,14 @@ def _files(given: Sequence[Path]) -> list[Path]:
         if path.is_file():
             if path.stat().st_size == 0:
                 raise InputError(f"{path} is empty.")
-            if path.suffix.lower() not in (known := (*alone, *PARQUET)):
+            if suffix_of(path) not in (known := (*alone, *PARQUET)):
                 raise InputError(f"{path}: unknown kind of file; known are {', '.join(known)}.")
             files.append(path)
         elif path.is_dir() or glob.has_magic(str(path)):
             files += find_files(path)
         else:
             raise InputError(f"There is no file {path}.")
-    others = [path for path in files if path.suffix.lower() in alone]
+    others = [path for path in files if suffix_of(path) in alone]
     if others and len(files) > 1:
         raise InputError(f"{others[0]} is one of {len(files)} files; only Parquet files can be read together.")
     return find_files(files)  # which refuses one that is named twice
@@ -242,13 +286,15 @@ def _read_single(path: Path, ignore: tuple[str, ...], memory: str | None, option
 def _read_npz(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> Table:
     arrays = read_arrays(path, ignore)
     wide = [name for name, array in arrays.items() if array.ndim == 2 and name not in labels]
+    if len(wide) > 1 and "Z" not in wide:  # one column beside rows is a label
+        wide = [name for name in wide if arrays[name].shape[1] > 1] or wide
     rows = "Z" if "Z" in wide else wide[0] if len(wide) == 1 else None
     if rows is None:
         found = ", ".join(wide) or "none"
         raise InputError(f"{path} needs one two-dimensional array, or one named Z; found: {found}.")
     z = arrays.pop(rows)
     for name, given in arrays.items():
-        array = arrays[name] = as_text(given)
+        array = arrays[name] = as_text(given[:, 0] if given.shape == (len(z), 1) else given)
         if array.dtype.kind == "U" and (empty := array == "").any():  # the format has no missing values
             arrays[name] = np.where(empty, None, array.astype(object))
     return Table(path, z, None, arrays, array=rows)
@@ -309,10 +355,10 @@ def _refuse_text(path: Path, names: dict[int, str], row: int, lines: Iterable[li
     shown = value if len(value) <= MAX_VALUE_SHOWN else f"{value[: MAX_VALUE_SHOWN - 1]}…"
     decimal = _number(value.replace(",", ".")) is not None
     also = f" (nor is all of {quoted([name for name, _ in others])})" if others else ""
-    raise InputError(
-        f"{path}: column {first!r} holds {shown!r} in row {row}, which is not a number{also}. "
-        + ("Write decimals with a point." if decimal else no_features(list(found)))
-    )
+    advice = "Write decimals with a point." if decimal else no_features(list(found))
+    if value.strip() in MISSING_VALUE_WORDS:
+        advice = f"If it is a missing value, drop the row or fill it in. {advice}"
+    raise InputError(f"{path}: column {first!r} holds {shown!r} in row {row}, which is not a number{also}. {advice}")
 
 
 def _with_nones(fields: list[str]) -> Array:

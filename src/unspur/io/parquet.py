@@ -16,13 +16,14 @@ from unspur._reading import index_columns, listed, quoted, require_distinct, req
 from unspur._typing import Array
 from unspur.exceptions import InputError, NotFiniteError, OutputExistsError
 from unspur.io.artifact import output_exists
-from unspur.io.table import Table, no_features, require_known, require_memory
+from unspur.io.table import Table, no_features, require_known, require_memory, tables_of_one_type
 from unspur.removers import Remover
 from unspur.rows.backends import find_files
 from unspur.rows.parquet import (
     Layout,
     ParquetRows,
     RowGroup,
+    as_labels,
     batches,
     is_number,
     opened,
@@ -44,6 +45,7 @@ def read_parquet(files: Sequence[Path], labels: tuple[str, ...], ignore: tuple[s
     for path in files:
         schema = parquet_schema(path)
         require_labels(path, schema.names, labels_inside(schema, labels))
+    _require_known(files, ignore)
     size = 0
     for path in files:
         with readable(path):
@@ -66,6 +68,7 @@ def read_parquet(files: Sequence[Path], labels: tuple[str, ...], ignore: tuple[s
                 f"same.{differ}"
             )
         parts[k] = part.like(first.features, first.Z.shape[1])  # columns are matched by name
+    parts = tables_of_one_type(parts, list(first.columns))
     columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in first.columns}
     return Table(first.path, np.concatenate([part.Z for part in parts]), first.features, columns)
 
@@ -77,7 +80,8 @@ def stored_parquet(
     schema = parquet_schema(files[0])
     named = labels_inside(schema, labels)
     require_labels(files[0], schema.names, named)
-    require_known(files[0], list(schema.names), ignore)
+    named.sort(key=schema.names.index)  # in the order of the file
+    _require_known(files, ignore)
     features = feature_columns(files[0], schema, (*named, *ignore))
     rows = ParquetRows(files, features=features, labels=named, memory=memory, **options)
     return Table(files[0], rows, rows.feature_names, {name: rows.column(name) for name in dict.fromkeys(named)})
@@ -104,11 +108,22 @@ def feature_columns(path: Path, schema: Any, apart: Sequence[str]) -> list[str]:
     return features
 
 
+def label_like_fields(path: Path) -> list[str]:
+    """Columns that do not look like features: anything but floats and, if there is a column of lists, the others."""
+    import pyarrow as pa
+
+    schema = parquet_schema(path)
+    fields = [field for field in schema if field.name not in index_columns(schema)]
+    lists = any(_is_list(field.type) for field in fields)
+    return [
+        field.name for field in fields if not _is_list(field.type) and (lists or not pa.types.is_floating(field.type))
+    ]
+
+
 def _read_file(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> Table:
     parquet = _module()
     with readable(path):
         table = parquet.read_table(path, partitioning=None)
-    require_known(path, table.column_names, ignore)
     index = index_columns(table.schema)
     features = feature_columns(path, table.schema, (*labels, *ignore))
     if _is_list(table.schema.field(features[0]).type):
@@ -122,12 +137,10 @@ def _read_file(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> 
 
 
 def _label(column: Any) -> Array:
-    """A column other than the features; integers stay integers, with None where they are missing."""
+    """A column other than the features, as rows that stay in their files have it."""
     import pyarrow as pa
 
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    return np.asarray(column.to_pandas(integer_object_nulls=True))
+    return as_labels(column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column)
 
 
 def _lists(path: Path, name: str, column: Any) -> Array:
@@ -165,8 +178,15 @@ def parquet_schema(path: Path) -> Any:
     return schema
 
 
+def _require_known(files: Sequence[Path], ignore: Sequence[str]) -> None:
+    """Raise InputError if none of the files has a column to ignore."""
+    if ignore:
+        names = dict.fromkeys(name for path in files for name in parquet_schema(path).names)
+        require_known(files[0], list(names), tuple(ignore))
+
+
 def _module() -> Any:
-    require("Parquet files need", "pyarrow", "pandas")
+    require("Parquet files need", "pyarrow")
     from pyarrow import parquet
 
     return parquet
@@ -237,7 +257,7 @@ def _features(remover: Remover, files: list[Path], labels: Sequence[str], ignore
     """The feature columns of a removal, by name if it has names."""
     schema = parquet_schema(files[0])
     require_labels(files[0], schema.names, labels)
-    require_known(files[0], list(schema.names), tuple(ignore))
+    _require_known(files, ignore)
     names = getattr(remover, "feature_names_in_", None)
     if names is None:
         return feature_columns(files[0], schema, (*labels, *ignore))

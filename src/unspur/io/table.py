@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from unspur import _reading
+from unspur._arrays import is_missing
 from unspur._reading import brief, listed, nearest, quoted
 from unspur._resources import available_memory
 from unspur._typing import Array, BoolArray, IntArray
@@ -28,6 +32,10 @@ MIN_ROWS = 10
 DOMINANT_VARIANCE = 1e4
 #: Columns that warnings name one by one.
 MAX_COLUMNS_NAMED = 3
+#: A whole number as text: 0, -3 or 2.0, and not 01, which may be a name.
+WHOLE_NUMBER = re.compile(r"-?(0|[1-9]\d{0,17})(\.0+)?")
+#: A date with a time as text: day, minute, second, fraction of a second, and zone.
+ISO_TIME = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(:\d\d)?(\.\d+)?(Z|[+-]\d\d:?\d\d)?")
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -39,6 +47,8 @@ class Table:
     Z: Array
     features: list[str] | None
     columns: dict[str, Array]
+    #: Columns as they are in the file, where `columns` has them decoded.
+    undecoded: dict[str, Array] = field(default_factory=dict)
     #: Indices of these rows in the file, increasing; None for all rows.
     kept: IntArray | None = None
     #: Number of rows of the file, where these are some of them.
@@ -84,15 +94,22 @@ class Table:
         n = len(self.Z)
         if len(chosen) == n:
             return self
-        columns = {key: values[chosen] if values.shape[:1] == (n,) else values for key, values in self.columns.items()}
+        columns, undecoded = (
+            {key: values[chosen] if values.shape[:1] == (n,) else values for key, values in given.items()}
+            for given in (self.columns, self.undecoded)
+        )
         kept = chosen if self.kept is None else self.kept[chosen]
         file_rows = n if self.file_rows is None else self.file_rows
         if isinstance(self.Z, StoredRows):
-            return replace(self, Z=self.Z.select(chosen), columns=columns, kept=kept, file_rows=file_rows)
-        # Consecutive rows need no copy.
-        together = chosen[-1] - chosen[0] + 1 == len(chosen)
-        z = self.Z[chosen[0] : chosen[-1] + 1] if together else self.Z[chosen]
-        return replace(self, Z=z, columns=columns, kept=kept, file_rows=file_rows)
+            z = self.Z.select(chosen)
+        else:  # consecutive rows need no copy
+            together = chosen[-1] - chosen[0] + 1 == len(chosen)
+            z = self.Z[chosen[0] : chosen[-1] + 1] if together else self.Z[chosen]
+        return replace(self, Z=z, columns=columns, undecoded=undecoded, kept=kept, file_rows=file_rows)
+
+    def as_in_file(self) -> Table:
+        """The table with all columns as they are in the file."""
+        return replace(self, columns={**self.columns, **self.undecoded}, undecoded={})
 
     def like(self, names: Sequence[str] | None, n_features: int) -> Table:
         """The table with the features of a removal in its order, matched by name if both have names."""
@@ -137,6 +154,78 @@ def as_text(column: Array) -> Array:
         decoded = [value.decode("utf-8", "replace") if isinstance(value, bytes) else value for value in column.ravel()]
         return np.array(decoded, dtype=object).reshape(column.shape)
     return column
+
+
+def tables_of_one_type(tables: Sequence[Table], names: Sequence[str]) -> list[Table]:
+    """The tables with each of the columns `names` in one type (`columns_of_one_type`); not all tables need have it."""
+    found = [dict(table.columns) for table in tables]
+    for name in names:
+        having = [columns for columns in found if name in columns]
+        for columns, column in zip(having, columns_of_one_type([one[name] for one in having]), strict=True):
+            columns[name] = column
+    return [replace(table, columns=columns) for table, columns in zip(tables, found, strict=True)]
+
+
+def columns_of_one_type(columns: Sequence[Array]) -> list[Array]:
+    """Parts of one label column; if text, numbers and dates meet, all become text. Missing values stay missing.
+
+    Beside numbers that were read as text, True is 1 and False is 0.
+    """
+    kinds = [_kind(column) for column in columns]
+    if len(set(kinds) - {""}) < 2:
+        return list(columns)
+    name = time_name if {"dates", "times"} & set(kinds) else class_name
+    texts = {value for column, kind in zip(columns, kinds, strict=True) if kind == "text" for value in column.tolist()}
+    if name is class_name and all(WHOLE_NUMBER.fullmatch(str(text)) for text in texts if not is_missing(text)):
+        name = _number_name
+    return [_as_names(column, name) if kind else column for column, kind in zip(columns, kinds, strict=True)]
+
+
+def _kind(column: Array) -> str:
+    """What a label column holds: "text" (also with numbers), "numbers", "dates", NumPy's "times", or "" (nothing)."""
+    if column.dtype.kind == "M":
+        return "times"
+    types = {type(value) for value in column.tolist() if not is_missing(value)} if column.ndim == 1 else set()
+    if types and all(issubclass(one, date) for one in types):  # a datetime is a date
+        return "dates"
+    if not types or not all(issubclass(one, str | int | float | Decimal | np.generic) for one in types):
+        return ""
+    return "text" if any(issubclass(one, str) for one in types) else "numbers"
+
+
+def _as_names(column: Array, name: Callable[[Any], str]) -> Array:
+    """A column as text by a function of its values; missing values are None."""
+    values = [word or None for word in words_of(column)] if column.dtype.kind == "M" else column.tolist()
+    names = {value: None if is_missing(value) else name(value) for value in set(values)}
+    found = np.full(len(values), None, dtype=object)
+    found[:] = [names[value] for value in values]
+    return found
+
+
+def times_as_text(column: Array) -> Array:
+    """A column of NumPy's times as text; others as they are."""
+    return _as_names(column, time_name) if column.dtype.kind == "M" else column
+
+
+def class_name(value: Any) -> str:
+    """A class as text. Whole numbers have no decimals, also if they were read as text."""
+    word = str(value)
+    return str(int(word.partition(".")[0])) if WHOLE_NUMBER.fullmatch(word) else word
+
+
+def _number_name(value: Any) -> str:
+    """A class as text, where True is 1 and False is 0."""
+    return class_name(int(value) if isinstance(value, bool | np.bool_) else value)
+
+
+def time_name(value: Any) -> str:
+    """A class as text, where all ways to write a time in ISO 8601 are one; midnight without a zone is the date."""
+    found = ISO_TIME.fullmatch(str(value))
+    if found is None:
+        return class_name(value)
+    day, minute, second, fraction, zone = found.groups(default="")
+    clock = f"{minute}{second or ':00'}{fraction.rstrip('0').rstrip('.')}{zone}"
+    return day if clock == "00:00:00" else f"{day} {clock}"
 
 
 def words_of(column: Array) -> list[str]:
@@ -196,7 +285,7 @@ def no_features(names: Sequence[str]) -> str:
     """Advice for columns that were taken for features."""
     options = " ".join(f"--ignore {shlex.quote(name)}" for name in names[:5]) + (" …" if len(names) > 5 else "")
     seen = "they are no features" if len(names) > 1 else "it is no feature"
-    return f"If {seen}: {options}. Columns named as labels, or with --show or --where, are no features either."
+    return f"If {seen}: {options}. Columns named as labels or with --where are no features either."
 
 
 def odd_features(table: Table) -> list[str]:

@@ -11,7 +11,7 @@ from scipy.special import gammaln
 from unspur._typing import Array, FloatArray, IntArray
 from unspur.exceptions import InputError
 from unspur.labels import class_label
-from unspur.metrics.probes import Kind, checked_rows, fit_probe
+from unspur.metrics.probes import Kind, checked_rows, prepare_probe
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def _code(
         return np.broadcast_to((counts + 0.5) / (counts.sum() + 0.5 * k), (len(new), k))
     used = np.isin(codes, taught)
     place = np.searchsorted(taught, codes[used])
-    fitted = fit_probe(probe, seen[used], place, len(taught), np.ones(int(used.sum())), rng, penalty)
+    fitted = prepare_probe(probe, place, len(taught), np.ones(int(used.sum())), rng, penalty)(seen[used])
     q = np.full((len(new), k), share / k)
     q[:, taught] += (1 - share) * np.exp(fitted.log_proba(new))
     return q

@@ -16,6 +16,8 @@ from scipy.special import betaincinv
 from scipy.stats import binom, norm
 
 from unspur._arrays import on_numpy, to_python
+from unspur._extras import require
+from unspur._markup import MarkupTable
 from unspur._reading import brief
 from unspur._text import one_line
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
@@ -520,6 +522,27 @@ class GroupAccuracy:
             "ungrouped_correct": self.ungrouped_correct,
         }
 
+    def to_frame(self) -> Any:
+        """A pandas DataFrame with one line for each group: rows, correct ones, accuracy and its exact 95 % interval.
+
+        The index has a level for the main label and one for each concept, by their names, so that
+        ``frame.loc["waterbird", "land"]`` is a group and ``frame["accuracy"].unstack()`` a table. Rows in no group are
+        not in it; those without any have NaN.
+        """
+        require("A DataFrame needs", "pandas")
+        import pandas as pd
+
+        interval = self.interval().reshape(-1, 2)
+        index = pd.MultiIndex.from_tuples([classes for _, classes in self.groups()], names=list(self.names))
+        columns = {
+            "rows": self.rows.ravel(),
+            "correct": self.correct.ravel(),
+            "accuracy": self.accuracy.ravel(),
+            "low95": interval[:, 0],
+            "high95": interval[:, 1],
+        }
+        return pd.DataFrame(columns, index=index)
+
     def _at(self, index: Any) -> tuple[Any, ...]:
         return tuple(to_python(level[i]) for level, i in zip(self.levels, index, strict=True))
 
@@ -550,6 +573,30 @@ class GroupAccuracy:
             f"{'average over rows':<{width}} {self.n_rows:>8} {100 * self.average:>7.1f}",
         ]
         return "\n".join(line.rstrip() for line in lines)
+
+    def _markup(self) -> MarkupTable:
+        """The table of `__str__`, for notebooks and cards."""
+        lines = [
+            (label, f"{rows:,}", f"{100 * share:.1f}", f"{100 * low:.1f} – {100 * high:.1f}")
+            if rows
+            else (label, "0", "–", "–")
+            for label, rows, share, (low, high) in zip(
+                self.labels(), self.rows.ravel(), self.accuracy.ravel(), self.interval().reshape(-1, 2), strict=True
+            )
+        ]
+        if self.ungrouped_rows:
+            right = self.ungrouped_correct / self.ungrouped_rows
+            lines.append((NO_GROUP, f"{self.ungrouped_rows:,}", f"{100 * right:.1f}", ""))
+        for label, rows, share, bounds in (
+            ("worst group", "", self.worst, self.worst_interval()),
+            ("average over groups", "", self.group_average, self.group_average_interval()),
+            ("average over rows", f"{self.n_rows:,}", self.average, self.average_interval()),
+        ):
+            lines.append((label, rows, f"{100 * share:.1f}", f"{100 * bounds[0]:.1f} – {100 * bounds[1]:.1f}"))
+        return MarkupTable("Accuracy by group", ("group", "rows", "accuracy, %", "95 % interval"), tuple(lines))
+
+    def _repr_html_(self) -> str:
+        return self._markup().html()
 
 
 def _right(y: Array, predicted: Array) -> Array:

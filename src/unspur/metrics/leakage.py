@@ -5,8 +5,8 @@ Classes are predicted by a classifier and compared with guessing; a number is pr
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from numbers import Integral
 from typing import Any, Literal, TypedDict, Unpack, overload
 
@@ -16,20 +16,31 @@ from scipy.stats import t as student
 from sklearn.model_selection import KFold, StratifiedKFold
 
 from unspur._arrays import on_numpy
+from unspur._dates import date_text, holds_dates
+from unspur._resources import map_blocks, one_blas_thread
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur._validation import require_same_columns
 from unspur.clusters import cluster_codes, folds_by_cluster, shared_clusters, splits_of_known
 from unspur.exceptions import GroupSizeError, InputError, LabelError
-from unspur.labels import ClassLabel, class_label
+from unspur.labels import NOT_NUMBERS, ClassLabel, as_numbers, class_label, missing_number
 from unspur.metrics.groups import mean_interval, p_above, tail_probability
-from unspur.metrics.probes import Kind, ScaledRows, Units, balanced, checked_rows, fit_probe, scale_notes, units_to_try
+from unspur.metrics.probes import (
+    Kind,
+    ScaledRows,
+    Units,
+    balanced,
+    checked_rows,
+    prepare_probe,
+    scale_notes,
+    units_to_try,
+)
 from unspur.solvers.held_out_losses import HeldOutClusters, average_error
 
 #: Penalties of the ridge regression to choose from, in units of the mean variance of the rows.
 RIDGE_PENALTIES = (1e4, 1e3, 1e2, 10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-5, 1e-8, 0.0)
 #: Folds of the training rows on which a penalty is chosen.
 FOLDS = 3
-#: Fewest rows to train a probe of a number on, and to test it on.
+#: Fewest rows to train a probe of a number on, and fewest rows or clusters to test it on.
 MIN_TRAINING_ROWS, MIN_TEST_ROWS = 6, 10
 #: Extreme values are at most this share of all values (or one value), hold more than this share of the squared
 #: deviations, and lie this many times as far out as the next. Of 500 lognormal numbers, 2 % of samples have some.
@@ -81,12 +92,14 @@ class NumericLeakage:
         return "; ".join([text, *self.notes])
 
 
-def extreme_values_note(numbers: FloatArray, name: str, weight: FloatArray | None = None) -> str:
+def extreme_values_note(
+    numbers: FloatArray, name: str, weight: FloatArray | None = None, *, dates: bool = False
+) -> str:
     """A warning if a few values, far from all others, hold most of the variance of a number; else "".
 
     "A few" is 1 % of the rows, or up to half of them if they share one to three values, as codes do. Deviations are
     from the median, which few values do not move. A number whose other values are all the same gets no warning: the few
-    are all that there is to predict.
+    are all that there is to predict. If they are `dates`, in seconds since 1970, they are named as such.
     """
     weight = np.ones(len(numbers)) if weight is None else weight
     known = np.isfinite(numbers) & (weight > 0)
@@ -110,23 +123,36 @@ def extreme_values_note(numbers: FloatArray, name: str, weight: FloatArray | Non
         return ""
     k = ends[-1]
     outside = np.unique(values[order[:k]])
-    shown = ", ".join(f"{value:.6g}" for value in outside[:4]) + (", …" if len(outside) > 4 else "")
+    shown = ", ".join(map(date_text if dates else _exact, outside[:4])) + (", …" if len(outside) > 4 else "")
+    code, missing = (repr(date_text(outside[-1])), "NaT") if dates else (_exact(outside[-1]), "NaN")
     share = min(99.9, 100 * cumulative[k - 1] / cumulative[-1])
     question = "Is it a code" if len(outside) == 1 else "Are they codes"
     return (
         f"{k:,} of {len(values):,} values of {name} {'holds' if k == 1 else 'hold'} {share:.3g} % of its variance: "
-        f"{shown}. {question} for a missing value? Then pass missing_concept={outside[-1]:.6g}, or NaN in these rows. "
-        "If not, clip or transform the number (its logarithm, its rank); otherwise the result depends on these rows "
-        "alone"
+        f"{shown}. {question} for a missing value? Then pass missing_concept={code}, or {missing} in these "
+        "rows. If not, clip or transform the number (its logarithm, its rank); otherwise the result depends on these "
+        "rows alone"
     )
 
 
+def _exact(value: float) -> str:
+    """A number in as few digits as give the same number again."""
+    short = f"{value:.6g}"
+    return short if float(short) == value else repr(float(value))
+
+
 def _ridge(
-    Z: Array, numbers: FloatArray, weight: FloatArray, penalty: float | None, rng: np.random.Generator
+    Z: Array,
+    numbers: FloatArray,
+    weight: FloatArray,
+    penalty: float | None,
+    rng: np.random.Generator,
+    clusters: IntArray | None = None,
 ) -> tuple[Callable[[Array], FloatArray], float]:
     """Fit a ridge regression; return its predictor and the mean of the numbers.
 
-    If no penalty is given, cross-validation chooses it, and the units of the columns, by squared error.
+    If no penalty is given, cross-validation chooses it, and the units of the columns, by squared error. Its folds keep
+    clusters together, unless there are too few of them.
     """
     if len(Z) < MIN_TRAINING_ROWS:
         raise GroupSizeError(f"There are {len(Z)} rows to train a probe on; at least {MIN_TRAINING_ROWS} are needed.")
@@ -138,7 +164,10 @@ def _ridge(
     else:
         units = units_to_try(Z)
         cost = np.zeros((len(units), len(RIDGE_PENALTIES)))
-        fold = rng.permutation(np.arange(len(Z)) % FOLDS)
+        if clusters is not None and len(np.unique(clusters)) >= FOLDS:
+            fold = _whole_clusters(clusters, FOLDS, rng)
+        else:
+            fold = rng.permutation(np.arange(len(Z)) % FOLDS)
         for k in range(FOLDS):
             train, test = fold != k, fold == k
             for i, name in enumerate(units):
@@ -158,19 +187,25 @@ def _solutions(
     scaled = ScaledRows(Z, weight, robust=units == "robust")
     axes = scaled.axes(units)
     mean = float(scaled.share @ numbers)
-    covariance = axes.basis.T @ (scaled.rows.T @ (scaled.share * (numbers - mean)))
+    covariance = scaled.scores(axes).T @ (scaled.share * (numbers - mean))
     decay = np.array([axes.decay(penalty) for penalty in penalties])
-    return scaled, axes.basis @ (covariance[:, None] / (axes.variance[:, None] + decay)), mean
+    return scaled, axes.lift(covariance[:, None] / (axes.variance[:, None] + decay)), mean
 
 
 def r2_summary(
-    numbers: FloatArray, predicted: FloatArray, mean: Any, weight: FloatArray, inflation: float, level: float
+    numbers: FloatArray,
+    predicted: FloatArray,
+    mean: Any,
+    weight: FloatArray,
+    inflation: float,
+    level: float,
+    clusters: IntArray | None = None,
 ) -> tuple[float, float, float, float]:
     """R², its bounds and p-value: a ratio of means of rows, with Fieller's interval at Student's quantile.
 
     The test inverts the interval. On small sets the linearised error of a ratio is too small (a 95 % interval of 10
     rows covers 86 %), and Fieller's covers at its level. `inflation` is how much larger the variance is since folds
-    share rows.
+    share rows. With `clusters` (n,) variances are cluster-robust, and so are the degrees of freedom.
     """
     share = weight / weight.sum()
     without, left = (numbers - mean) ** 2, (numbers - predicted) ** 2
@@ -178,30 +213,45 @@ def r2_summary(
     if not scale > 0:
         raise LabelError("concept is the same number in all test rows; there is nothing to predict.")
     r2 = 1.0 - float(share @ left) / scale
-    n = 1.0 / float(np.sum(share**2))
-    if n < MIN_TEST_ROWS * (1 - 1e-9):
-        raise GroupSizeError(
-            f"There are {len(share)} rows to test the probe on, {n:.3g} by their weights; at least {MIN_TEST_ROWS} "
-            "are needed. Pass more rows."
-        )
-
-    def variance(one: FloatArray, other: FloatArray) -> float:
-        """Covariance of two means of rows."""
-        products = share**2 * (one - share @ one) * (other - share @ other)
-        return inflation * float(np.sum(products)) * n / (n - 1)
-
     gain = without - left
-    mean_gain, quantile = float(share @ gain), float(student.isf((1 - level) / 2, n - 1))
-    error = float(np.sqrt(variance(gain, gain)))
-    p = float(student.sf(mean_gain / error, n - 1)) if error > 0 else float(0.5 if r2 <= 0 else 0.0)
+    covariance, degrees = _covariance_of_means(np.stack([gain, without]), share, clusters)
+    (of_gain, of_both), (_, of_without) = (inflation * covariance).tolist()
+    mean_gain, quantile = float(share @ gain), float(student.isf((1 - level) / 2, degrees))
+    error = float(np.sqrt(of_gain))
+    p = float(student.sf(mean_gain / error, degrees)) if error > 0 else float(0.5 if r2 <= 0 else 0.0)
     # All v for which the mean of gain − v·without is not told from 0, between the roots of a v² − 2 b v + c.
-    a = scale**2 - quantile**2 * variance(without, without)
-    b = mean_gain * scale - quantile**2 * variance(gain, without)
-    c = mean_gain**2 - quantile**2 * variance(gain, gain)
+    a = scale**2 - quantile**2 * of_without
+    b = mean_gain * scale - quantile**2 * of_both
+    c = mean_gain**2 - quantile**2 * of_gain
     if not a > 0:  # a few rows hold most of the variance: nothing bounds it but 1
         return r2, min(0.0, r2 - quantile * error / scale), 1.0, max(p, (1 - level) / 2)
     root = float(np.sqrt(max(0.0, b**2 - a * c)))
     return r2, min(r2, (b - root) / a), min(1.0, max(r2, (b + root) / a)), p
+
+
+def _covariance_of_means(values: FloatArray, share: FloatArray, clusters: IntArray | None) -> tuple[FloatArray, float]:
+    """Covariance (k, k) of the means of k series (k, n) of rows with some shares, and its degrees of freedom."""
+    n = 1.0 / float(np.sum(share**2))
+    if clusters is None:
+        if n < MIN_TEST_ROWS * (1 - 1e-9):
+            raise GroupSizeError(
+                f"There are {len(share)} rows to test the probe on, {n:.3g} by their weights; at least "
+                f"{MIN_TEST_ROWS} are needed. Pass more rows."
+            )
+        deviations = share * (values - (values @ share)[:, None])
+        return deviations @ deviations.T * n / (n - 1), n - 1
+    held_out = HeldOutClusters.in_groups(clusters, np.zeros_like(clusters), 1, share)
+    effective = float(held_out.effective[0])
+    if effective < MIN_TEST_ROWS * (1 - 1e-9):
+        raise GroupSizeError(
+            f"There are {len(np.unique(clusters))} clusters to test the probe on, {effective:.3g} by their sizes and "
+            f"weights; at least {MIN_TEST_ROWS} are needed. Pass rows of more clusters."
+        )
+    # The square of the error of one group is a quadratic form, so it gives covariances as well.
+    sums = [[average_error(one + other, held_out) for other in values] for one in values]
+    square = np.array([[error**2 for error, _ in line] for line in sums])
+    own = np.diag(square) / 4.0
+    return (square - own[:, None] - own) / 2.0, sums[0][0][1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,8 +367,7 @@ def leakage(
     penalty : of logistic (or ridge) regression on the unscaled columns, in units of the mean variance; with None the
         probe and its penalty are chosen on folds of the training rows.
     clusters, clusters_test : which rows belong together (frames of one film), by labels of any hashable kind. Rows of a
-        cluster share a fold, and interval and p count clusters; ignoring clusters makes both too optimistic. For
-        classes only.
+        cluster share a fold, and interval and p count clusters; ignoring clusters makes both too optimistic.
 
     Notes
     -----
@@ -332,18 +381,26 @@ def leakage(
         raise InputError("Z_test and concept_test go together: pass both, or neither for cross-fitting.")
     if Z_test is not None and clusters is not None:
         _require_disjoint_clusters(clusters, clusters_test)
+    for name, given in (("concept", concept), ("concept_test", concept_test)):
+        if isinstance(given, Mapping):
+            raise LabelError(
+                f"{name} is a mapping of columns ({', '.join(map(str, given))}), and leakage measures one. Pass the "
+                f"column itself, such as {name}[{next(iter(given), '…')!r}]."
+            )
     rng = np.random.default_rng(random_state)
     require_same_columns({"Z": Z, "Z_test": Z_test})
     Z = checked_rows(Z)
     Z_test = None if Z_test is None else checked_rows(Z_test)
     if concept_type == "continuous":
-        if clusters is not None or clusters_test is not None:
-            raise InputError("clusters is not supported for a continuous concept; pass one row per cluster.")
         if probe != "linear":
             raise InputError(f"A number is predicted by a linear probe only; got probe={probe!r}.")
-        train = _with_number(Z, concept, sample_weight, missing_concept)
-        test = None if Z_test is None else _with_number(Z_test, concept_test, sample_weight_test, missing_concept)
-        return _number_leakage(train, test, cv, penalty, level, rng)
+        numbers = _numbers(concept, len(Z), missing_concept)
+        train = _known_rows(Z, numbers, np.isfinite(numbers), sample_weight, clusters, "clusters")
+        test = None
+        if Z_test is not None:
+            truth = _numbers(concept_test, len(Z_test), missing_concept)
+            test = _known_rows(Z_test, truth, np.isfinite(truth), sample_weight_test, clusters_test, "clusters_test")
+        return _number_leakage(train, test, cv, penalty, level, rng, dates=holds_dates(concept))
     if concept_type != "class":
         raise InputError(f"concept_type is 'class' or 'continuous'; got {concept_type!r}.")
     label = _decoded(concept, len(Z), missing_concept)
@@ -370,7 +427,10 @@ def _known_rows(
     Z: Array, target: Array, present: BoolArray, sample_weight: Array | None, clusters: Array | None, name: str
 ) -> _Rows:
     n = len(Z)
-    weight = np.ones(n) if sample_weight is None else np.asarray(on_numpy(sample_weight), dtype=np.float64)
+    try:
+        weight = np.ones(n) if sample_weight is None else np.asarray(on_numpy(sample_weight), dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"sample_weight must be {n} finite numbers ≥ 0, one per row: {error}.") from None
     if weight.shape != (n,) or not np.all(weight >= 0) or not np.all(np.isfinite(weight)):
         raise InputError(f"sample_weight must be {n} finite numbers ≥ 0, one per row; got {weight.shape}.")
     weight = weight / (weight.max(initial=0.0) or 1.0)  # sums and squares of them neither overflow nor vanish
@@ -387,11 +447,6 @@ def _decoded(concept: Array, n_rows: int, missing: Any, like: ClassLabel | None 
     return class_label(concept, name, n_rows, missing=missing, classes=None if like is None else like.classes)
 
 
-def _with_number(Z: Array, concept: Array, sample_weight: Array | None, missing: Any) -> _Rows:
-    numbers = _numbers(on_numpy(concept), len(Z), missing)
-    return _known_rows(Z, numbers, np.isfinite(numbers), sample_weight, None, "")
-
-
 def _class_leakage(
     train: _Rows,
     test: _Rows | None,
@@ -405,15 +460,16 @@ def _class_leakage(
     k, codes = len(label.classes), train.target
     named = [f"{label.name}={value!s}" for value in label.classes]
 
-    def log_proba(rows: Array, tested: Array) -> FloatArray:
+    def prepare(rows: Array) -> Callable[[Array], FloatArray]:
         for code in range(k):
             _require(int(np.sum(codes[rows] == code)), 2, named[code], "to train a probe on")
         weight = balanced(train.weight[rows], codes[rows])
         cluster = None if train.clusters is None else train.clusters[rows]
-        return fit_probe(probe, train.Z[rows], codes[rows], k, weight, rng, penalty, cluster).log_proba(tested)
+        fit = prepare_probe(probe, codes[rows], k, weight, rng, penalty, cluster)
+        return lambda tested: fit(train.Z[rows]).log_proba(tested)
 
     splits = [] if test is not None else _class_folds(cv, train, named, rng)
-    log_p, tested, inflation = _predictions(train, test, log_proba, splits)
+    log_p, tested, inflation = _predictions(train, test, prepare, splits, in_threads=probe == "linear")
     codes, weight = tested.target, tested.weight
     rows = np.bincount(codes, minlength=k)
     for code in range(k):
@@ -423,7 +479,7 @@ def _class_leakage(
     effective = _effective_rows(right, codes, weight)
     if tested.clusters is not None:
         held_out = HeldOutClusters.in_groups(tested.clusters, codes, k, weight)
-        effective = _fewer_by_clusters(effective, recall, np.asarray(right, dtype=np.float64), held_out, level)
+        effective = fewer_by_clusters(effective, recall, np.asarray(right, dtype=np.float64), held_out, level)
     effective = effective / inflation
     low, high = mean_interval(recall, effective, float(norm.isf(tail_probability(level))))
     return Leakage(
@@ -444,40 +500,63 @@ def _class_leakage(
 
 
 def _number_leakage(
-    train: _Rows, test: _Rows | None, cv: Any, penalty: float | None, level: float, rng: np.random.Generator
+    train: _Rows,
+    test: _Rows | None,
+    cv: Any,
+    penalty: float | None,
+    level: float,
+    rng: np.random.Generator,
+    *,
+    dates: bool,
 ) -> NumericLeakage:
-    notes = [extreme_values_note(train.target, "concept", train.weight)]
+    if np.ptp(train.target) == 0:
+        raise LabelError("concept is the same number in all rows; there is nothing to predict.")
+    notes = [extreme_values_note(train.target, "concept", train.weight, dates=dates)]
+    largest = np.abs(train.target).max(initial=0.0)
     if test is not None:
-        notes.append(extreme_values_note(test.target, "concept_test", test.weight))
+        notes.append(extreme_values_note(test.target, "concept_test", test.weight, dates=dates))
+        largest = max(largest, np.abs(test.target).max(initial=0.0))
+    # R² does not depend on the unit, and squares in this one neither overflow nor vanish.
+    unit = -int(np.frexp(largest)[1])
+    train = replace(train, target=np.ldexp(train.target, unit))
+    test = None if test is None else replace(test, target=np.ldexp(test.target, unit))
 
-    def prediction_and_mean(rows: Array, tested: Array) -> FloatArray:
-        predict, mean = _ridge(train.Z[rows], train.target[rows], train.weight[rows], penalty, rng)
-        return np.column_stack([predict(tested), np.full(len(tested), mean)])
+    def prepare(rows: Array) -> Callable[[Array], FloatArray]:
+        cluster = None if train.clusters is None else train.clusters[rows]
+        predict, mean = _ridge(train.Z[rows], train.target[rows], train.weight[rows], penalty, rng, cluster)
+        return lambda tested: np.column_stack([predict(tested), np.full(len(tested), mean)])
 
     splits = [] if test is not None else _number_folds(cv, train, rng)
-    found, tested, inflation = _predictions(train, test, prediction_and_mean, splits)
-    r2, low, high, p = r2_summary(tested.target, found[:, 0], found[:, 1], tested.weight, inflation, level)
+    found, tested, inflation = _predictions(train, test, prepare, splits)
+    r2, low, high, p = r2_summary(
+        tested.target, found[:, 0], found[:, 1], tested.weight, inflation, level, tested.clusters
+    )
     return NumericLeakage(r2, low, high, p, len(found), level, (*filter(None, notes), *scale_notes(train.Z)))
 
 
 def _predictions(
     train: _Rows,
     test: _Rows | None,
-    predict: Callable[[Array, Array], FloatArray],
+    prepare: Callable[[Array], Callable[[Array], FloatArray]],
     splits: list[tuple[Array, Array]],
+    *,
+    in_threads: bool = False,
 ) -> tuple[FloatArray, _Rows, float]:
-    """Predictions for the test rows, or for each fold from the others, by ``predict(training rows, Z)``.
+    """Predictions for the test rows, or for each fold from the others, by ``prepare(training rows)(Z)``.
 
-    Also returns the rows that were predicted, and the variance of their errors relative to independent rows.
+    With `in_threads`, functions that were prepared run at the same time; `prepare` itself is called fold by fold. Also
+    returns the rows that were predicted, and the variance of their errors relative to independent rows.
     """
     if test is not None:
         if test.Z.shape[1] != train.Z.shape[1]:
             raise InputError(f"Z_test has {test.Z.shape[1]} columns, Z has {train.Z.shape[1]}. They must be the same.")
-        return predict(np.arange(len(train.Z)), test.Z), test, 1.0
-    parts = [(rows, predict(others, train.Z[rows])) for others, rows in splits]
+        return prepare(np.arange(len(train.Z)))(test.Z), test, 1.0
+    tasks = [(prepare(others), rows) for others, rows in splits]
+    with one_blas_thread():  # in any thread, for the same result to the last bit
+        parts = list((map_blocks if in_threads else map)(lambda task: task[0](train.Z[task[1]]), tasks))
     seen = np.zeros(len(train.Z), dtype=bool)
-    found = np.zeros((len(train.Z), parts[0][1].shape[1]))
-    for rows, values in parts:
+    found = np.zeros((len(train.Z), parts[0].shape[1]))
+    for (_, rows), values in zip(splits, parts, strict=True):
         seen[rows], found[rows] = True, values
     inflation = CROSS_FIT_VARIANCE_RATIO if len(parts) > 1 else 1.0
     if seen.all():
@@ -489,17 +568,17 @@ def _predictions(
 def _numbers(values: Array, n_rows: int, missing: Any) -> FloatArray:
     """A numeric concept, shape (n,), NaN where it is missing."""
     try:
-        numbers = np.array(values, dtype=np.float64)
+        numbers = as_numbers(values)
     except (TypeError, ValueError):
-        raise LabelError("concept is not a column of numbers; use concept_type='class'.") from None
+        raise LabelError(NOT_NUMBERS, label="concept") from None
     if numbers.ndim == 2 and numbers.shape[1] == 1:
         numbers = numbers[:, 0]
     if numbers.shape != (n_rows,):
         raise LabelError(f"concept has shape {numbers.shape}; {n_rows} numbers are needed, one per row of Z.")
     if np.isinf(numbers).any():
         raise LabelError(f"concept has {int(np.isinf(numbers).sum())} infinite values.")
-    if missing is not None:
-        numbers[numbers == missing] = np.nan
+    if (code := missing_number(missing, "concept", dates=holds_dates(values))) is not None:
+        numbers[numbers == code] = np.nan
     if not np.isfinite(numbers).any():
         raise LabelError(f"concept is missing in all {n_rows} rows.")
     return numbers
@@ -534,7 +613,7 @@ def _effective_rows(right: FloatArray, codes: IntArray, weight: FloatArray) -> F
     )
 
 
-def _fewer_by_clusters(
+def fewer_by_clusters(
     effective: FloatArray, recall: FloatArray, right: FloatArray, clusters: HeldOutClusters, level: float
 ) -> FloatArray:
     """Effective rows of each class if rows come in clusters, shape (k,): the number that explains the variance.
@@ -551,10 +630,39 @@ def _fewer_by_clusters(
     return np.asarray(effective / max(1.0, error**2 / usual) / wider**2)
 
 
+def _whole_clusters(clusters: IntArray, folds: int, rng: np.random.Generator, group: Any = None) -> IntArray:
+    """Fold of each row, shape (n,), with all rows of a cluster in one."""
+    codes = np.unique(clusters, return_inverse=True)[1].reshape(-1)
+    return folds_by_cluster(codes, np.zeros_like(codes) if group is None else group, np.full(folds, 1.0 / folds), rng)
+
+
+def _given_folds(cv: Any, rows: _Rows) -> list[tuple[Array, Array]]:
+    """Folds of a user; clusters must be on one side."""
+    clusters, splits = rows.clusters, splits_of_known(cv, rows.known, rows.target, rows.clusters, rows.Z)
+    if clusters is not None and any(np.isin(clusters[train], clusters[test]).any() for train, test in splits):
+        raise InputError(
+            "cv: a cluster has rows in a training set and in its test set. Use an int, or a splitter that keeps "
+            "clusters together, such as GroupKFold()."
+        )
+    return splits
+
+
+def _pairs(fold: IntArray) -> list[tuple[Array, Array]]:
+    """Training and test rows of each fold that has rows."""
+    return [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in np.unique(fold)]
+
+
 def _number_folds(cv: Any, rows: _Rows, rng: np.random.Generator) -> list[tuple[Array, Array]]:
     if not isinstance(cv, Integral):
-        return splits_of_known(cv, rows.known, rows.target, None, rows.Z)
+        return _given_folds(cv, rows)
     _require_folds(cv)
+    if rows.clusters is not None:
+        if (number := len(np.unique(rows.clusters))) < max(MIN_TEST_ROWS, int(cv)):
+            raise GroupSizeError(
+                f"Rows with a concept lie in {number} clusters, and rows of one cluster share a fold; at least "
+                f"{max(MIN_TEST_ROWS, int(cv))} are needed in {cv} folds. Pass rows of more clusters."
+            )
+        return _pairs(_whole_clusters(rows.clusters, int(cv), rng))
     needed, n = max(2 * MIN_TRAINING_ROWS, int(cv)), len(rows.Z)
     if n < needed:
         raise GroupSizeError(f"There are {n} rows with a concept in {cv} folds; at least {needed} are needed.")
@@ -564,13 +672,7 @@ def _number_folds(cv: Any, rows: _Rows, rng: np.random.Generator) -> list[tuple[
 def _class_folds(cv: Any, rows: _Rows, named: list[str], rng: np.random.Generator) -> list[tuple[Array, Array]]:
     codes, clusters = rows.target, rows.clusters
     if not isinstance(cv, Integral):
-        splits = splits_of_known(cv, rows.known, codes, clusters, rows.Z)
-        if clusters is not None and any(np.isin(clusters[train], clusters[test]).any() for train, test in splits):
-            raise InputError(
-                "cv: a cluster has rows in a training set and in its test set. Use an int, or a splitter that keeps "
-                "clusters together, such as GroupKFold()."
-            )
-        return splits
+        return _given_folds(cv, rows)
     _require_folds(cv)
     for code, count in enumerate(np.bincount(codes, minlength=len(named))):
         _require(int(count), max(int(cv), 3), named[code], f"in {cv} folds")
@@ -583,8 +685,7 @@ def _class_folds(cv: Any, rows: _Rows, named: list[str], rng: np.random.Generato
                 f"Rows with {name} lie in {number} cluster, and rows of one cluster share a fold; at least 2 are "
                 "needed. Pass rows of more clusters."
             )
-    fold = folds_by_cluster(np.unique(clusters, return_inverse=True)[1], codes, np.full(int(cv), 1.0 / cv), rng)
-    return [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in np.unique(fold)]
+    return _pairs(_whole_clusters(clusters, int(cv), rng, codes))
 
 
 def _require_folds(cv: Any) -> None:

@@ -7,8 +7,8 @@ outliers need no manual tuning. The choice never sees the rows that a probe is t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -37,6 +37,9 @@ SHRINKAGES = (1e2, 10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-6, 0.0)
 USUAL_SHRINKAGE = 1e-2
 #: Folds for the choice, which ends early once this many rows, in all and of each class, have been held out.
 FOLDS, ENOUGH_HELD_OUT_ROWS, ENOUGH_HELD_OUT_PER_CLASS = 3, 1200, 100
+#: A class is rare if it has less than this share of the rows of an average class. Then biases of the classes are
+#: fitted, with a prior that halves them where about 35 rows of two classes are of the rare one.
+RARE_SHARE, BIAS_PRIOR = 0.5, 12.0
 #: Factors of the logits to choose from.
 LOGIT_FACTORS = np.geomspace(1e-4, 30.0, 32)
 #: Largest loss of a held-out row, in units of the loss of a guess, when a path of penalties is stopped early.
@@ -68,24 +71,25 @@ class Probe(Protocol):
         ...
 
 
-def fit_probe(
+def prepare_probe(
     kind: Kind,
-    Z: Array,
     codes: IntArray,
     n_classes: int,
     weight: FloatArray,
     rng: np.random.Generator,
     penalty: float | None = None,
     clusters: IntArray | None = None,
-) -> Probe:
-    """Train a probe of codes 0…k−1 on rows (n, d) with positive weights (n,); each class needs two rows or more.
+) -> Callable[[Array], Probe]:
+    """The function that trains a probe of codes 0…k−1 (n,), with positive weights (n,), on rows (n, d).
 
-    `clusters` (n,) are kept together in the folds that choose a linear probe.
+    Each class needs two rows or more. A linear probe makes its random draws here, so that several can be trained at
+    once; a network makes them in training. `clusters` (n,) are kept together in the folds that choose a linear probe.
     """
     if kind == "linear":
-        return LinearProbe.fit(Z, codes, n_classes, weight, rng, penalty, clusters)
+        fold = None if penalty is not None else inner_folds(codes, rng, clusters)
+        return lambda Z: LinearProbe.fit(Z, codes, n_classes, weight, fold, penalty)
     if kind == "mlp":
-        return SmallNetwork(Z, codes, n_classes, weight, rng)
+        return lambda Z: SmallNetwork(Z, codes, n_classes, weight, rng)
     raise InputError(f"probe is 'linear' or 'mlp'; got {kind!r}.")
 
 
@@ -115,7 +119,8 @@ class LinearProbe:
     discriminant analysis and logistic regression, each with several penalties, in raw columns, in columns of unit
     variance and, if there are outliers, in columns of unit spread with clipped training values. Cross-validation
     chooses by accuracy, and by loss among those within two standard errors of the best; the logits of several that do
-    as well are averaged, which is a linear classifier again. Rescaling or shifting Z changes nothing.
+    as well are averaged, which is a linear classifier again. If a class is rare, the held-out rows also fit the bias of
+    each class. Rescaling or shifting Z changes nothing.
     """
 
     centre: FloatArray
@@ -134,23 +139,24 @@ class LinearProbe:
         codes: IntArray,
         n_classes: int,
         weight: FloatArray,
-        rng: np.random.Generator,
+        fold: IntArray | None,
         penalty: float | None = None,
-        clusters: IntArray | None = None,
     ) -> LinearProbe:
-        """Train: logistic regression with the given `penalty`, or the classifier that folds of the rows prefer."""
+        """Train: logistic regression with the given `penalty`, or the classifier that the folds (n,) prefer."""
         if penalty is not None:
             if not penalty > 0:
                 raise InputError(f"penalty must be positive, in units of the mean variance of Z; got {penalty}.")
             return _Problem(Z, codes, n_classes, weight).solve(_Candidate("logistic", "raw", penalty))
-        members = _select_candidates(Z, codes, n_classes, weight, rng, clusters)
+        assert fold is not None, "folds choose the penalty"
+        members, biases = _select_candidates(Z, codes, n_classes, weight, fold)
         problems: dict[bool, _Problem] = {}
         parts = []
         for one in members:
             if one.robust not in problems:
                 problems[one.robust] = _Problem(Z, codes, n_classes, weight, robust=one.robust)
             parts.append(problems[one.robust].solve(one))
-        return cls._sum(parts, list(members.values()))
+        probe = cls._sum(parts, list(members.values()))
+        return replace(probe, bias=probe.bias + biases)
 
     @classmethod
     def _sum(cls, parts: list[LinearProbe], factors: list[float]) -> LinearProbe:
@@ -177,9 +183,9 @@ class _Candidate:
 
 
 def _select_candidates(
-    Z: Array, codes: IntArray, k: int, weight: FloatArray, rng: np.random.Generator, clusters: IntArray | None
-) -> dict[_Candidate, float]:
-    """The candidates that cross-validation chooses, with the factors of their logits.
+    Z: Array, codes: IntArray, k: int, weight: FloatArray, fold: IntArray
+) -> tuple[dict[_Candidate, float], FloatArray]:
+    """The candidates that cross-validation chooses, with the factors of their logits; and biases of the classes (k,).
 
     Discriminant analysis takes no time once the principal axes are known, so it is tried in all units. Logistic
     regression is tried in columns of unit variance, and in the units in which discriminant analysis did best.
@@ -188,7 +194,7 @@ def _select_candidates(
     found: dict[_Candidate, list[FloatArray]] = {}
     held: list[IntArray] = []
     slow: set[Units] = set()
-    for train, test in _inner_folds(codes, rng, clusters):
+    for train, test in _splits(fold, codes):
         held.append(test)
         problems = {
             robust: _Problem(Z[train], codes[train], k, weight[train], robust=robust)
@@ -207,7 +213,9 @@ def _select_candidates(
                 found.setdefault(one, []).append(log_p)
     rows = np.concatenate(held)
     complete = {one: parts for one, parts in found.items() if len(parts) == len(held)}
-    return _HeldOutPredictions(complete, codes[rows], weight[rows]).members()
+    predictions = _HeldOutPredictions(complete, codes[rows], weight[rows])
+    members = predictions.members()
+    return members, predictions.biases(members)
 
 
 class _HeldOutPredictions:
@@ -250,6 +258,38 @@ class _HeldOutPredictions:
         again = self._best_factor(self._lead(total))
         return {one: again * factor for one, factor in factors.items()}
 
+    def biases(self, members: dict[_Candidate, float]) -> FloatArray:
+        """What to add to the summed logits of each class, shape (k,), with sum zero; zero unless a class is rare.
+
+        A classifier learns the few rows of a rare class by heart, so that fresh ones lie nearer to the other classes
+        than it expects. The biases, with a factor, minimise the held-out loss of clipped logits; they are zero as well
+        if they do not raise the held-out accuracy.
+        """
+        logits = np.sum([factor * self.log_p[one] for one, factor in members.items()], axis=0)
+        n, k = logits.shape
+        smallest = int(np.bincount(self.truth, minlength=k).min())
+        if smallest * k >= RARE_SHARE * n:
+            return np.zeros(k)
+        clipped = _clipped(logits - logits.mean(axis=1, keepdims=True))
+        unit = self._best_factor(self._lead(clipped))
+        target = np.full((n, k), 1.0 / (n + 2.0) / k)  # with doubt, as in `_loss`
+        target[np.arange(n), self.truth] += 1.0 - 1.0 / (n + 2.0)
+
+        def objective(x: FloatArray) -> tuple[float, FloatArray]:
+            factor, bias = unit * np.exp(x[0]), x[1:] - x[1:].mean()
+            log_p = _log_softmax(factor * clipped + bias)
+            slope = self.share[:, None] * (np.exp(log_p) - target)
+            pull = BIAS_PRIOR / smallest * bias
+            inner = slope.sum(axis=0) + pull
+            value = -float(self.share @ np.sum(target * log_p, axis=1)) + 0.5 * float(pull @ bias)
+            return value, np.append(factor * np.sum(slope * clipped), inner - inner.mean())
+
+        with one_scipy_thread():
+            found = minimize(objective, np.zeros(1 + k), jac=True, method="L-BFGS-B").x
+        biases = (found[1:] - found[1:].mean()) / (unit * np.exp(found[0]))
+        before, after = (self.share @ (np.argmax(one, axis=1) == self.truth) for one in (logits, logits + biases))
+        return np.asarray(biases if after > before else np.zeros(k))
+
     def _not_worse(self, difference: FloatArray) -> bool:
         """Whether a mean difference is at most two standard errors."""
         mean = float(self.share @ difference)
@@ -289,19 +329,14 @@ class _HeldOutPredictions:
         return float(LOGIT_FACTORS[low])
 
 
-def _clipped(lead: FloatArray) -> FloatArray:
-    """Leads clipped at twice the largest lead of nine in ten rows."""
-    reach = 2.0 * float(np.quantile(np.abs(lead).max(axis=1), 0.9))
-    return np.asarray(np.clip(lead, -reach, reach))
+def _clipped(logits: FloatArray) -> FloatArray:
+    """Logits or leads (n, k) clipped at twice the largest of nine in ten rows."""
+    reach = 2.0 * float(np.quantile(np.abs(logits).max(axis=1), 0.9))
+    return np.asarray(np.clip(logits, -reach, reach))
 
 
-def _inner_folds(
-    codes: IntArray, rng: np.random.Generator, clusters: IntArray | None = None
-) -> Iterator[tuple[IntArray, IntArray]]:
-    """Stratified folds as pairs of training and held-out rows, until enough rows have been held out.
-
-    Clusters are kept together, unless a class has too few of them.
-    """
+def inner_folds(codes: IntArray, rng: np.random.Generator, clusters: IntArray | None = None) -> IntArray:
+    """Fold of each row (n,), stratified by class. Clusters are kept together, unless a class has too few of them."""
     fold: IntArray = np.zeros(len(codes), dtype=np.intp)
     for code in np.unique(codes):
         members = rng.permutation(np.flatnonzero(codes == code))
@@ -309,7 +344,12 @@ def _inner_folds(
     if clusters is not None:
         whole = folds_by_cluster(clusters, codes, np.full(FOLDS, 1.0 / FOLDS), rng)
         if all(np.isin(np.arange(FOLDS), whole[codes == code]).all() for code in np.unique(codes)):
-            fold = whole
+            return whole
+    return fold
+
+
+def _splits(fold: IntArray, codes: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
+    """Training and held-out rows of each fold, until enough rows have been held out."""
     held_out = np.zeros(len(codes), dtype=bool)
     for k in range(FOLDS):
         test = fold == k
@@ -325,7 +365,8 @@ def spreads(Z: Array) -> tuple[FloatArray, FloatArray, FloatArray]:
     The spread is the range from the 5th to the 95th percentile over that of a standard Gaussian; for columns that are
     constant in nearly all rows (sparse features) it is the standard deviation.
     """
-    low, middle, high = np.quantile(Z, [0.05, 0.5, 0.95], axis=0)
+    # Sorting whole columns is several times faster than the partition that quantiles make of them in place.
+    low, middle, high = np.quantile(np.sort(np.ascontiguousarray(Z.T), axis=1), [0.05, 0.5, 0.95], axis=1)
     deviation = np.std(Z, axis=0, dtype=np.float64)
     spread = np.asarray((high - low) / 3.29, dtype=np.float64)
     return np.asarray(middle, dtype=np.float64), np.where(spread > 0, spread, deviation), deviation
@@ -406,35 +447,56 @@ class ScaledRows:
             factor = np.where(np.isfinite(self.unit), self.unit, 0.0)
             factor /= factor.max()
         if len(self.rows) < self.rows.shape[1]:
-            variance, axes = _axes_of_wide_rows(self.rows * factor * np.sqrt(self.share)[:, None], self.kind)
-        else:
-            if self._covariance is None:
-                half = self.rows * np.sqrt(self.share)[:, None]
-                self._covariance = half.T @ half
-            variance, axes = np.linalg.eigh(self._covariance * factor * factor[:, None])
+            root = np.sqrt(self.share)[:, None]
+            return _axes_of_wide_rows(self.rows * (factor * root), factor, root, self.kind)
+        if self._covariance is None:
+            half = self.rows * np.sqrt(self.share)[:, None]
+            self._covariance = half.T @ half
+        variance, axes = np.linalg.eigh(self._covariance * factor * factor[:, None])
         real = variance > MIN_VARIANCE_SHARE[self.kind] * variance.max(initial=0.0)
         return PrincipalAxes(variance[real], factor[:, None] * axes[:, real])
 
+    def scores(self, axes: PrincipalAxes) -> FloatArray:
+        """Coordinates (n, r) of the rows along their axes."""
+        return axes.coordinates(self.rows) if axes.scores is None else axes.scores
 
-def _axes_of_wide_rows(rows: FloatArray, itemsize: int) -> tuple[FloatArray, FloatArray]:
-    """Variances (r,) and axes (d, r) of centred rows that are fewer than their features.
+
+def _axes_of_wide_rows(rows: FloatArray, factor: FloatArray, root: FloatArray, itemsize: int) -> PrincipalAxes:
+    """Axes of rows that are fewer than their features, given times a factor (d,) and the roots (n, 1) of their shares.
 
     They come from products of the rows with each other, unless some variances are so small that these lose them.
     """
     variance, left = np.linalg.eigh(rows @ rows.T)
-    large = variance > MIN_GRAM_SHARE * variance[-1]
-    if np.any(variance[~large] > MIN_VARIANCE_SHARE[itemsize] * variance[-1]):
+    large, least = variance > MIN_GRAM_SHARE * variance[-1], MIN_VARIANCE_SHARE[itemsize]
+    if np.any(variance[~large] > least * variance[-1]):
         _, singular, axes = np.linalg.svd(rows, full_matrices=False)
-        return singular**2, axes.T
-    return variance[large], (rows.T @ left[:, large]) / np.sqrt(variance[large])
+        real = singular**2 > least * singular[0] ** 2
+        return PrincipalAxes(singular[real] ** 2, factor[:, None] * axes[real].T)
+    left, length = left[:, large], np.sqrt(variance[large])
+    return PrincipalAxes(variance[large], (factor * rows).T, left / length, left * length / root)
 
 
 @dataclass(frozen=True, slots=True)
 class PrincipalAxes:
-    """Variances (r,), and the basis (d, r) that maps scaled rows to coordinates along the axes."""
+    """Variances (r,) along the principal axes of scaled rows.
+
+    The axes are ``columns`` (d, m), or those of wide rows their product with a `turn` (m, r), which need not be
+    computed; `scores` (n, r) are coordinates of wide rows.
+    """
 
     variance: FloatArray
-    basis: FloatArray
+    columns: FloatArray
+    turn: FloatArray | None = None
+    scores: FloatArray | None = None
+
+    def coordinates(self, rows: FloatArray) -> FloatArray:
+        """Coordinates (m, r) of scaled rows (m, d)."""
+        found = rows @ self.columns
+        return np.asarray(found if self.turn is None else found @ self.turn)
+
+    def lift(self, weights: FloatArray) -> FloatArray:
+        """Weights (r, m) along the axes as weights (d, m) of scaled rows."""
+        return np.asarray(self.columns @ (weights if self.turn is None else self.turn @ weights))
 
     def decay(self, penalty: float) -> float:
         """A penalty in units of the mean variance."""
@@ -455,26 +517,30 @@ class _Problem:
         belongs = (codes == np.arange(n_classes)[:, None]) * self.weight / np.maximum(total, 1e-300)[:, None]
         self.means = belongs @ self.scaled.rows
         self.prior = np.log(np.maximum(total, 1e-12))
-        self._axes: dict[Units, PrincipalAxes] = {}
+        self._axes: dict[Units, tuple[PrincipalAxes, FloatArray]] = {}
 
-    def axes(self, units: Units) -> PrincipalAxes:
+    def axes(self, units: Units) -> tuple[PrincipalAxes, FloatArray]:
+        """Principal axes, and the means of the classes along them, shape (r, k)."""
         if units not in self._axes:
-            self._axes[units] = self.scaled.axes(units)
+            axes = self.scaled.axes(units)
+            self._axes[units] = axes, axes.coordinates(self.means).T
         return self._axes[units]
 
     def solve(self, candidate: _Candidate) -> LinearProbe:
         """One candidate, on all rows."""
         if candidate.method == "discriminant":
-            weights, bias = self._discriminant(candidate)
+            along, bias = self._discriminant(candidate)
+            weights = self.axes(candidate.units)[0].lift(along)
         else:
             weights, bias = _Logistic(self, candidate.units).solve(candidate.penalty)
         return LinearProbe(self.scaled.centre, weights / self.scaled.unit[:, None], bias)
 
     def discriminants(self, candidates: list[_Candidate], Z: Array) -> list[FloatArray]:
-        """Log-probabilities of each for other rows."""
+        """Log-probabilities of each for other rows; all are in the same units."""
         rows = (Z - self.scaled.centre) / self.scaled.unit
         solved = [self._discriminant(one) for one in candidates]
-        logits = rows @ np.concatenate([weights for weights, _ in solved], axis=1)
+        axes, _ = self.axes(candidates[0].units)
+        logits = rows @ axes.lift(np.concatenate([along for along, _ in solved], axis=1))
         parts = np.split(logits, len(solved), axis=1)
         return [_log_softmax(part + bias) for part, (_, bias) in zip(parts, solved, strict=True)]
 
@@ -497,14 +563,14 @@ class _Problem:
     def _discriminant(self, candidate: _Candidate) -> tuple[FloatArray, FloatArray]:
         """Linear discriminant analysis with equal priors: ``W = (S + λ)⁻¹ M`` of the covariance within classes S.
 
-        Along the principal axes the covariance of all rows is diagonal, and S is that less that of the k means.
+        Along the principal axes the covariance of all rows is diagonal, and S is that less that of the k means. Returns
+        weights (r, k) along the axes, and the bias.
         """
-        axes = self.axes(candidate.units)
-        means = (self.means @ axes.basis).T
+        axes, means = self.axes(candidate.units)
         solved = means / (axes.variance + axes.decay(candidate.penalty))[:, None]
         within = np.eye(self.k) - self.frequency[:, None] * (means.T @ solved)
         weights = solved @ np.linalg.pinv(within, rcond=1e-12)
-        return axes.basis @ weights, -0.5 * np.sum(means * weights, axis=0)
+        return weights, -0.5 * np.sum(means * weights, axis=0)
 
 
 class _Logistic:
@@ -515,9 +581,8 @@ class _Logistic:
 
     def __init__(self, problem: _Problem, units: Units) -> None:
         self.codes, self.k, self.weight, self.prior = problem.codes, problem.k, problem.weight, problem.prior
-        axes = problem.axes(units)
-        self.basis = axes.basis
-        self.scores = problem.scaled.rows @ axes.basis
+        self.axes = axes = problem.axes(units)[0]
+        self.scores = problem.scaled.scores(axes)
         mean = self.weight @ self.scores
         # Under the weights given, in which penalties are counted; never quite zero.
         self.variance = np.maximum(self.weight @ self.scores**2 - mean**2, 1e-3 * axes.variance)
@@ -567,7 +632,7 @@ class _Logistic:
         self.solution = w, b
         if binary:
             w, b = np.concatenate([-w, w], axis=1) / 2, np.concatenate([-b, b]) / 2
-        return np.asarray(self.basis @ w), np.asarray(b)
+        return self.axes.lift(w), np.asarray(b)
 
 
 def _log_softmax(t: FloatArray) -> FloatArray:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from unspur._names import REMOVERS as MODULES
 from unspur._reading import brief
+from unspur._registry import REMOVER_POINTS, Registry
+from unspur._typing import Array
 from unspur.exceptions import ArtifactError
 from unspur.io.artifact import Shapes, read_artifact
 from unspur.options import from_flat_parameters
@@ -24,11 +26,13 @@ if TYPE_CHECKING:
     from unspur.removers.leace import SPLINCE as SPLINCE
     from unspur.removers.rlace import RLACE as RLACE
 
-#: Every remover by name, from the registry in `_names`.
-REMOVERS: dict[str, type[Remover]] = {
-    name: getattr(import_module(f"unspur.removers.{module}"), name) for name, module in MODULES.items()
-}
-globals().update(REMOVERS)
+#: Every remover by name: those in `_names`, and those that other packages offer as ``unspur.removers``.
+REMOVERS = Registry(
+    {name: getattr(import_module(f"unspur.removers.{module}"), name) for name, module in MODULES.items()},
+    REMOVER_POINTS,
+    Remover,
+)
+globals().update(REMOVERS.own)
 
 __all__ = ["REMOVERS", "Remover", "load", "read_saved", *MODULES]  # noqa: PLE0604 — the registry has strings
 
@@ -46,33 +50,40 @@ def read_saved(path: str | PathLike[str], with_layer: Callable[..., Any] | None 
     """The remover of a file, or the result of `with_layer` for it and its saved layer."""
 
     def check(metadata: dict[str, Any], shapes: Shapes) -> None:
-        with _refused_in_words(path, _method(path, metadata)):
+        with refused_in_words(path, f"a fitted {_method(path, metadata)}"):
             require_shapes(shapes)
             if "classifier" in metadata:
                 require_layer(shapes)
 
     arrays, metadata = read_artifact(path, check)
-    method = _method(path, metadata)
-    with _refused_in_words(path, method):
+    with refused_in_words(path, f"a fitted {_method(path, metadata)}"):
         layer = {name: arrays.pop(name) for name in ("coef", "intercept") if name in arrays}
-        remover = REMOVERS[method](**from_flat_parameters(method, metadata["parameters"]))._restore(arrays, metadata)
+        remover = restored(path, arrays, metadata)
         if with_layer is None or "classifier" not in metadata:
             return remover
         return with_layer(remover, layer, metadata["classifier"])
 
 
+def restored(path: str | PathLike[str], arrays: dict[str, Array], metadata: dict[str, Any]) -> Remover:
+    """The remover that arrays and metadata describe; inside `refused_in_words`."""
+    method = _method(path, metadata)
+    remover: Remover = REMOVERS[method](**from_flat_parameters(method, metadata["parameters"]))
+    return remover._restore(arrays, metadata)
+
+
 def _method(path: str | PathLike[str], metadata: dict[str, Any]) -> str:
     method = metadata.get("method")
     if not isinstance(method, str) or method not in REMOVERS:
-        raise ArtifactError(f"{path} holds a {brief(repr(method), 40)}; this version knows {', '.join(REMOVERS)}.")
+        how = " Read it with unspur.surgery.Scrubbing.load." if method == "Scrubbing" else ""
+        raise ArtifactError(f"{path} holds a {brief(repr(method), 40)}; this version knows {', '.join(REMOVERS)}.{how}")
     return method
 
 
 @contextmanager
-def _refused_in_words(path: str | PathLike[str], method: str) -> Iterator[None]:
+def refused_in_words(path: str | PathLike[str], what: str) -> Iterator[None]:
     """Raise errors about missing or wrong parts of a file as an ArtifactError that names it."""
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         said = brief(error) if isinstance(error, ValueError) else brief(repr(error))
-        raise ArtifactError(f"{path} does not describe a fitted {method}: {said}. Save it again.") from error
+        raise ArtifactError(f"{path} does not describe {what}: {said}. Save it again.") from error

@@ -16,11 +16,12 @@ from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted
 
 from unspur._arrays import on_numpy, to_original_type, to_python
+from unspur._dates import as_date, is_date
 from unspur._parameters import keyword_only_after_y, restore_on_failure
-from unspur._reading import require_kinds
+from unspur._reading import NUMBER, brief, require_kinds
 from unspur._resources import one_thread_if_small
 from unspur._typing import Array
-from unspur._validation import checked_z, in_numbers, require_finite
+from unspur._validation import OTHER_NAMES, checked_z, in_numbers, require_finite
 from unspur._version import __version__
 from unspur.certificate import Certificate, certify, fingerprint, row_hashes
 from unspur.clusters import cluster_codes, copies, has_continuous_columns
@@ -46,19 +47,21 @@ MAX_PARAMETER_CHARACTERS = 100_000
 class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """Base class of the removers: `transform`, `certificate` and `save`.
 
-    A subclass has parameters `balance` and `missing_concept`, takes concepts of any number of classes, and implements
+    A subclass takes concepts of any number of classes, has default values for all parameters, those of `balance`,
+    `missing_concept` and `strength` that it supports among them, and implements
     ``fit(X, y=None, *, concept, sample_weight=None)``, inside ``self._fitting(X)``:
 
-    - check parameters (`_validate_params`) and rows (`unspur._data.decode_fit_arguments`, or `checked_z` and
-      `require_finite`), and raise InputError for rows that are all the same;
+    - check parameters (`_validate_params`) and rows (`unspur._data.decode_fit_arguments`, or `checked_z`), and raise
+      InputError for rows that are all the same;
     - sum over the rows on their own backend: `Covariances.of(rows)` or `Moments.of(rows, weighting)` of a
       `RowSource`, with ``in_float64=True`` where the type of the rows has too few digits;
-    - set `removal_` (AffineMap), `spurious_` and `main_` (Subspace). The basis of `spurious_` spans a factor of the
-      map, which loading a saved remover checks;
+    - call ``self._set_removal(removal, spurious, main)``, which sets `removal_` (AffineMap), `spurious_` and `main_`
+      (Subspace), and applies the parameter `strength` if there is one. The basis of `spurious_` spans a factor of
+      the map, which loading a saved remover checks;
     - set `trace_`, an instance of the class attribute `trace_type`, which has `stopped`, `to_dict`, `from_dict` and
       prints as a table;
     - set `classes_` (of y, or empty) and `concept_classes_` (of one concept, or a tuple for each of several);
-    - call ``self._store_row_hashes(remember_rows(X))``, so that certificates notice rows of the fit;
+    - call ``self._store_row_hashes(check_and_remember(self, X))``, so that certificates notice rows of the fit;
     - call `warn_if_nothing_removed`.
 
     Closed forms derive from `ClosedFormRemover` (leace.py), and methods that test directions use `FitData` and
@@ -68,10 +71,13 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     # Arguments of `fit` are routed through pipelines and searches without asking the user to request each.
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"concept": True, "sample_weight": True}
     trace_type: ClassVar[type[Any]]
+    _parameter_constraints: dict[str, list[Any]] = {}  # noqa: RUF012 — scikit-learn's protocol
 
     removal_: AffineMap
     spurious_: Subspace
     main_: Subspace
+    #: Share of the removal that `removal_` applies.
+    strength_: float = 1.0
     trace_: Any
     classes_: tuple[Any, ...]
     concept_classes_: tuple[Any, ...]
@@ -81,7 +87,25 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     _validation_rows: Any  # the same of X_val; absent without one
     _validation_sketches: tuple[Sketch, ...]
     certificate_: Certificate
+    _leaves_nothing: bool = False  # of the rows of the fit
     encoding_: dict[str, Any]  # of the store that `unspur fit` read the rows from; absent for other rows
+
+    def _set_removal(self, removal: AffineMap, spurious: Subspace, main: Subspace) -> None:
+        """Set both subspaces, and the map at the strength that was asked for."""
+        self.strength_ = float(getattr(self, "strength", 1.0))
+        removal = removal.collapsed() if self.strength_ == 1 else removal.scaled(self.strength_)
+        self.removal_, self.spurious_, self.main_ = removal, spurious, main
+
+    @property
+    def n_removed_(self) -> int:
+        """Number of directions that `transform` takes out, as a whole or in part: none at strength 0."""
+        return self.spurious_.dim if self.strength_ else 0
+
+    @property
+    def strength_note(self) -> str:
+        """What to say of a removal in part after "removed", or ""."""
+        in_part = self.n_removed_ and self.strength_ < 1
+        return f" with a strength of {self.strength_:g}" if in_part else ""
 
     def _store_row_hashes(self, training: SeenRows, validation: SeenRows | None = None) -> None:
         """Keep what certificates need to recognise rows of the fit and of X_val."""
@@ -142,7 +166,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         require_finite(self, z)
         kind: Any = getattr(self, "concept_type", "class")
         missing = getattr(self, "missing_concept", None)
-        concepts = read_concepts(concept, len(z), kind=kind, missing=missing)
+        concepts = read_concepts(concept, len(z), kind=kind, missing=missing, varying=False)
         known = concepts.present
         notes = self._notes()
         together = None if clusters is None else cluster_codes(clusters, "clusters", len(z))
@@ -170,7 +194,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             self.certificate_ = certify(
                 type(self).__name__,
                 self.removal_,
-                self.spurious_.dim,
+                self.n_removed_,
                 z[known],
                 None if task is None else task.select(known),
                 {label.name: label.select(known) for label in concepts.labels},
@@ -179,6 +203,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 random_state,
                 None if together is None else together[known],
                 main,
+                concepts.dates,
             )
         return self.certificate_
 
@@ -224,8 +249,13 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def _notes(self) -> list[str]:
         """Notes of a certificate about the fit; subclasses add theirs."""
-        nothing = [] if self.spurious_.dim else ["nothing was removed: transform does not change the rows"]
-        return [*nothing, *filter(None, [self.reused_rows_warning])]
+        notes = [] if self.n_removed_ else ["nothing was removed: transform does not change the rows"]
+        if self.n_removed_ and self.strength_ < 1:
+            notes.append(
+                f"strength {self.strength_:g}: the concept is removed in part. The map can be inverted, so a linear "
+                "classifier without a penalty may find all of it"
+            )
+        return [*notes, *filter(None, [self.reused_rows_warning])]
 
     @property
     def reused_rows_warning(self) -> str:
@@ -242,6 +272,13 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def warn_if_nothing_removed(self, limit: int | None) -> None:
         """Warn if nothing was removed, unless the user asked for it with a limit of zero."""
+        if self.spurious_.dim and not self.n_removed_:
+            warnings.warn(
+                f"strength is 0, so transform does not change the rows. At strength 1 it would remove "
+                f"{self.spurious_.dim} of {self.removal_.ambient} directions.",
+                NothingRemovedWarning,
+                stacklevel=5,
+            )
         if not self.spurious_.dim and limit != 0:
             warnings.warn(
                 f"No spurious direction was found, so transform does not change the rows: {self.trace_.stopped}. "
@@ -297,11 +334,14 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             "trace": self.trace_.to_dict(),
             "feature_names": None if names is None else [str(name) for name in names],
             "form": self.removal_.form,
+            "strength": self.strength_,
             "training_hash": self.training_hash_,
             "certificate": self.certificate_.to_dict() if hasattr(self, "certificate_") else None,
         }
         if hasattr(self, "encoding_"):
             metadata["encoding"] = self.encoding_
+        if (columns := _storable_names(getattr(self, OTHER_NAMES, []))) is not None:
+            metadata["column_names"] = columns
         arrays = {
             "centre": self.removal_.centre,
             "right": self.removal_.right,
@@ -314,14 +354,17 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def _restore(self, arrays: dict[str, Array], metadata: dict[str, Any]) -> Self:
         """Become the fitted remover that was saved."""
-        require_kinds(metadata, _SAVED, "the metadata")
+        require_kinds({"strength": 1.0, **metadata}, _SAVED, "the metadata")
         require_numbers(arrays)
-        self.removal_ = AffineMap(arrays["centre"], arrays["right"], arrays["left"], metadata["form"], arrays["offset"])
+        saved = AffineMap(arrays["centre"], arrays["right"], arrays["left"], metadata["form"], arrays["offset"])
+        self.strength_ = float(metadata.get("strength", 1.0))  # which older files do not have
+        self.removal_ = saved.collapsed() if self.strength_ == 1 else saved
         self.spurious_, self.main_ = Subspace(arrays["spurious"]), Subspace(arrays["main"])
         self.trace_ = self.trace_type.from_dict(metadata["trace"])
         self.classes_, self.concept_classes_ = (_tuples(metadata[name]) for name in ("classes", "concept_classes"))
         self.n_features_in_ = self.removal_.ambient
         self.training_hash_ = str(metadata["training_hash"])
+        self._saved_by = brief(metadata.get("version", "of an unknown version"), 40)
         if hasattr(self.trace_, "most_evaluations"):
             self.n_iter_ = self.trace_.most_evaluations
         if metadata["certificate"] is not None:
@@ -329,6 +372,9 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if metadata["feature_names"] is not None:
             require_kinds(metadata["feature_names"], [str], "'feature_names'")
             self.feature_names_in_ = np.array(metadata["feature_names"], dtype=object)
+        if "column_names" in metadata:  # of files since names that are not text are saved
+            require_kinds(metadata["column_names"], list, "'column_names'")
+            setattr(self, OTHER_NAMES, list(_tuples(metadata["column_names"])))
         if "encoding" in metadata:
             require_kinds(metadata["encoding"], _ENCODING, "'encoding'")
             self.encoding_ = {name: metadata["encoding"][name] for name in _ENCODING}
@@ -348,6 +394,7 @@ _SAVED = {
     "classes": list,
     "concept_classes": list,
     "form": str,
+    "strength": NUMBER,
     "training_hash": str,
     "feature_names": (list, type(None)),
     "certificate": (dict, type(None)),
@@ -365,8 +412,9 @@ def _require_array(X: Array, how: str) -> None:
 
 
 def plain_parameters(estimator: BaseEstimator) -> dict[str, Any]:
-    """Parameters of an estimator, as JSON holds them; those that it cannot hold are left out."""
-    values = {name: to_json(to_python(value)) for name, value in estimator.get_params(deep=False).items()}
+    """Parameters of an estimator, as JSON holds them, dates as text; those that it cannot hold are left out."""
+    given = estimator.get_params(deep=False).items()
+    values = {name: str(as_date(value)) if is_date(value) else to_json(to_python(value)) for name, value in given}
     return {name: value for name, value in values.items() if _is_plain(value)}
 
 
@@ -376,6 +424,12 @@ def storable(value: Any) -> Any:
         return [storable(item) for item in value]
     value = to_python(value)
     return value if _is_plain(value) else str(value)
+
+
+def _storable_names(names: list[Any]) -> list[Any] | None:
+    """Names of columns that are not text, for JSON; None if there are none, or if they would not come back the same."""
+    saved: list[Any] = json.loads(json.dumps(storable(names)))
+    return saved if names and _tuples(saved) == tuple(names) else None
 
 
 def _tuples(value: Any) -> Any:

@@ -9,11 +9,22 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from unspur._arrays import on_numpy
+from unspur._dates import holds_dates
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError, LabelError
-from unspur.labels import ClassLabel, class_label, columns_in_order, label_columns
+from unspur.labels import (
+    NOT_NUMBERS,
+    ClassLabel,
+    as_numbers,
+    class_label,
+    columns_in_order,
+    label_columns,
+    missing_number,
+)
 
 ConceptType: TypeAlias = Literal["auto", "class", "continuous"]
+#: Fewest rounding errors that the numbers of a concept must span, and the sizes that can be squared and summed.
+MIN_ROUNDING_ERRORS, MIN_SIZE, MAX_SIZE = 64.0, 1e-152, 1e152
 #: Most different numbers that are taken for codes of classes.
 MAX_CODES = 20
 #: Most different numbers that are taken for codes however few rows each has.
@@ -34,6 +45,7 @@ class Concepts:
     classes : the classes of each concept; empty for numbers.
     names : name of each concept.
     labels : the concepts as labels; empty for numbers.
+    dates : names of the numbers that are dates, in seconds since 1970.
     """
 
     columns: FloatArray
@@ -42,6 +54,7 @@ class Concepts:
     classes: tuple[tuple[Any, ...], ...]
     names: tuple[str, ...]
     labels: tuple[ClassLabel, ...] = ()
+    dates: frozenset[str] = frozenset()
 
     @property
     def codes(self) -> dict[str, FloatArray]:
@@ -65,23 +78,27 @@ def read_concepts(
     classes: Sequence[tuple[Any, ...]] | None = None,
     name: str = "concept",
     names: tuple[str, ...] = (),
+    varying: bool = True,
 ) -> Concepts:
     """Concepts from one column or several (an array of shape (n, m) or a DataFrame).
 
     Integer codes of four classes are four classes; numbers are only taken as such with ``kind="continuous"``. With
     "auto", columns of many different numbers are refused: they may be either. Columns are brought into the order of
-    `names`, those of earlier rows.
+    `names`, those of earlier rows. A number must be `varying`, unless these are some rows of several.
     """
     columns = label_columns(values, n_rows, name)
     if names:
         ordered = columns_in_order(columns, names, name, "that of earlier rows")
         columns = dict(zip(names if set(columns) == set(names) else columns, ordered, strict=True))
     if kind == "continuous":
-        numbers = np.stack([_numbers(column, label, n_rows, missing) for label, column in columns.items()])
+        numbers = np.stack(
+            [_numbers(column, label, n_rows, missing, varying=varying) for label, column in columns.items()]
+        )
         present = np.asarray(np.isfinite(numbers).all(axis=0))
         _require_present(present, tuple(columns))
         numbers[:, ~present] = 0.0
-        return Concepts(numbers, present, np.zeros(n_rows, dtype=np.intp), (), tuple(columns))
+        dates = frozenset(label for label, column in columns.items() if holds_dates(column))
+        return Concepts(numbers, present, np.zeros(n_rows, dtype=np.intp), (), tuple(columns), dates=dates)
     known = [None] * len(columns) if classes is None else classes
     if len(known) != len(columns):
         raise LabelError(
@@ -93,7 +110,7 @@ def read_concepts(
             _require_no_fractions(column, called, missing)
         labels.append(class_label(column, called, n_rows, missing=missing, classes=expected))
         if kind == "auto" and expected is None:
-            _require_few_codes(labels[-1], called)
+            require_few_codes(labels[-1].classes, int(labels[-1].present.sum()), called)
     present = np.logical_and.reduce([label.present for label in labels])
     _require_present(present, tuple(columns))
     group = np.zeros(n_rows, dtype=np.intp)
@@ -109,11 +126,11 @@ def read_concepts(
     )
 
 
-def _numbers(column: Array, name: str, n_rows: int, missing: Any) -> FloatArray:
+def _numbers(column: Array, name: str, n_rows: int, missing: Any, *, varying: bool) -> FloatArray:
     try:
-        numbers = np.array(on_numpy(column), dtype=np.float64).reshape(-1)
+        numbers = as_numbers(column).reshape(-1)
     except (TypeError, ValueError):
-        raise LabelError("{label} is not a column of numbers; use concept_type='class'.", label=name) from None
+        raise LabelError(NOT_NUMBERS, label=name) from None
     if len(numbers) != n_rows:
         raise LabelError(
             "{label} has {given} values for {rows} rows of X. Each row needs one.",
@@ -123,12 +140,34 @@ def _numbers(column: Array, name: str, n_rows: int, missing: Any) -> FloatArray:
         )
     if np.isinf(numbers).any():
         raise LabelError("{label} has {values} infinite values.", label=name, values=int(np.isinf(numbers).sum()))
-    if missing is not None:
-        numbers[numbers == missing] = np.nan
+    if (code := missing_number(missing, name, dates=holds_dates(column))) is not None:
+        numbers[numbers == code] = np.nan
     known = numbers[np.isfinite(numbers)]
-    if len(known) and np.ptp(known) == 0:
+    spread, largest = (float(np.ptp(known)), float(np.abs(known).max())) if len(known) else (1.0, 1.0)
+    if varying and not spread:
         raise LabelError("{label} is the same number in all rows; there is nothing to remove.", label=name)
+    if varying and len(known):
+        require_digits(spread, float(np.median(known)), largest, name)
+    if not (MIN_SIZE if varying else -1.0) < spread <= 2 * largest < MAX_SIZE:
+        raise LabelError(
+            "{label} has numbers of the order of {value:.0e}, whose squares do not fit a float64. Pass it in another "
+            "unit.",
+            label=name,
+            value=largest,
+        )
     return numbers
+
+
+def require_digits(spread: float, centre: float, largest: float, name: str) -> None:
+    """Raise LabelError for numbers around `centre` and up to `largest` whose deviations are rounding errors."""
+    if spread < MIN_ROUNDING_ERRORS * np.finfo(np.float64).eps * largest:
+        raise LabelError(
+            "{label} varies by {spread:.2g} around {value:.10g}, which is about the rounding error of numbers of that "
+            "size. Subtract what they have in common (a start date) before they are rounded.",
+            label=name,
+            spread=spread,
+            value=centre,
+        )
 
 
 #: Remedy for numbers that may be classes.
@@ -158,9 +197,8 @@ def _require_no_fractions(column: Array, name: str, missing: Any) -> None:
         )
 
 
-def _require_few_codes(label: ClassLabel, name: str) -> None:
+def require_few_codes(classes: tuple[Any, ...], rows: int, name: str) -> None:
     """Raise for many integers: ages and years look like codes, and removing so many classes removes everything."""
-    classes, rows = label.classes, int(label.present.sum())
     if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in classes):
         return
     if len(classes) > MAX_CODES or (len(classes) > MAX_RARE_CODES and rows < MIN_ROWS_PER_CODE * len(classes)):

@@ -48,6 +48,11 @@ class FoldedRows:
     counts: CellCounts
     clusters: HeldOutClusters | None = None
 
+    def sample(self, most: int, rng: np.random.Generator) -> FoldedRows:
+        """A random sample of at most `most` rows of each group; all rows if they are few or in clusters."""
+        rows = self.rows if self.clusters is not None else self.rows.sample(most, rng)
+        return self if rows is self.rows else FoldedRows(rows, CellCounts.of(rows, self.counts.keys, self.counts.names))
+
 
 @dataclass(frozen=True, slots=True)
 class HeldOutSplitter:

@@ -27,12 +27,12 @@ from unspur.removers.folds import FoldedRows, HeldOutSplitter, Problem, assign_f
 from unspur.removers.joint import EstimatedPair, FoldEstimates, Subspaces, choose_weight_decay, left_out_folds
 from unspur.removers.multiclass import BinaryFit, FitData, fit_each_concept
 from unspur.rows import CONCEPT
+from unspur.solvers.few_rows import LogisticSolver
 from unspur.solvers.held_out_losses import GroupLosses
-from unspur.solvers.logistic import solve_logistic
 from unspur.solvers.outcome import Outcome
 from unspur.solvers.sgd import solve_logistic_by_sgd
 from unspur.solvers.statistics import Balance
-from unspur.solvers.whitening import Geometry, Whitening
+from unspur.solvers.whitening import Geometry
 from unspur.subspace import AffineMap, Subspace
 from unspur.trace import Step, Trace, Traces
 
@@ -65,7 +65,7 @@ class INLP(Remover):
         As in :class:`~unspur.PaperVariant`.
     cv : int, float, splitter or iterable of (train, test) index pairs, default=5
         As in :class:`JSE`; splits that do not train on all rows outside their test set are refused.
-    missing_concept, tol, max_iter, random_state, verbose :
+    missing_concept, strength, tol, max_iter, random_state, verbose :
         As in :class:`JSE`.
 
     Attributes
@@ -100,6 +100,7 @@ class INLP(Remover):
         smallest_group: int = SMALLEST_GROUP,
         scalars: Literal["held_out", "training"] = "held_out",
         missing_concept: Any = None,
+        strength: float = 1.0,
         tol: float = 1e-6,
         max_iter: int = 1000,
         random_state: Any = None,
@@ -115,6 +116,7 @@ class INLP(Remover):
         self.smallest_group = smallest_group
         self.scalars = scalars
         self.missing_concept = missing_concept
+        self.strength = strength
         self.tol = tol
         self.max_iter = max_iter
         self.random_state = random_state
@@ -155,7 +157,7 @@ class INLP(Remover):
             spurious, removal = found.spurious, AffineMap.removing(found.spurious, found.centre)
             if span is not None:
                 spurious, removal = span.lift_subspace(spurious), span.lift_map(removal)
-            self.spurious_, self.main_, self.removal_ = spurious, Subspace.empty(removal.ambient), removal
+            self._set_removal(removal, spurious, Subspace.empty(removal.ambient))
             self.trace_ = found.trace
             self.classes_ = () if data.train.y is None else data.train.y.classes
             self.concept_classes_ = data.concept_classes
@@ -190,14 +192,14 @@ class INLP(Remover):
         by_group = self.tests == "group"
         tests = DirectionTests(self.significance_level, by_group, 0.0, self.scalars, clusters=data.clusters)
         removed = FoldEstimates.empty(data.rows.n_features, counts.n_folds)
+        solve = LogisticSolver(data.rows, geometry)
 
         def estimate(weight_decay: float) -> EstimatedPair:
             """The concept's direction in every estimate, as the first of a pair."""
-            whitening = self._whitening(geometry, weight_decay)
             found, outcomes = [], []
             for subspace, fold in zip(removed.subspaces, left_out_folds(counts.n_folds), strict=True):
                 subspace = excluded.beside(subspace)
-                weights, outcome = self._weights(data, whitening, subspace, fold, rng)
+                weights, outcome = self._weights(solve, data, geometry.centre, weight_decay, subspace, fold, rng)
                 outcome.warn_unless_converged()
                 direction = subspace.reject(weights)
                 found.append(direction / max(np.linalg.norm(direction), np.finfo(np.float64).tiny))
@@ -234,29 +236,29 @@ class INLP(Remover):
         return BinaryFit(found, Trace(found.steps, stopped, 0.0, weight_decay, scores), geometry.centre)
 
     def _weights(
-        self, data: FoldedRows, whitening: Whitening, excluded: Subspace, fold: int | None, rng: np.random.Generator
+        self,
+        solve: LogisticSolver,
+        data: FoldedRows,
+        centre: FloatArray,
+        weight_decay: float,
+        excluded: Subspace,
+        fold: int | None,
+        rng: np.random.Generator,
     ) -> tuple[FloatArray, Outcome]:
         """Weights (d,) that predict the concept, orthogonal to `excluded`, from the rows outside of one fold."""
         counts, balance = data.counts, self.balance
         sgd = SGD.of(self.solver)
         if sgd is None:
             weighting = counts.weighting(counts.without(fold), balance)
-            allowed = whitening.excluding(excluded)
-            fit = solve_logistic(data.rows, weighting, allowed, CONCEPT, tol=self.tol, max_iter=self.max_iter)
+            fit = solve(weighting, CONCEPT, weight_decay, excluded, tol=self.tol, max_iter=self.max_iter)
             return fit.weights, fit.outcome
         watched = fold or 1
         train, held_out = (counts.weighting(mask, balance) for mask in (counts.without(watched), counts.only(watched)))
-        settings, centre = sgd_settings(sgd, whitening.decay), whitening.geometry.centre
+        settings = sgd_settings(sgd, weight_decay)
         weights, _, outcome = solve_logistic_by_sgd(
             data.rows, train, held_out, centre, excluded, settings, rng, CONCEPT
         )
         return weights, outcome
-
-    def _whitening(self, geometry: Geometry, weight_decay: float) -> Whitening:
-        """Coordinates at a decay in units of the mean variance, or at an absolute one for SGD."""
-        return Whitening.of(
-            geometry, weight_decay if SGD.of(self.solver) is None else weight_decay / geometry.mean_variance
-        )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

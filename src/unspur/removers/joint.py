@@ -110,7 +110,7 @@ class SGDSolver:
     balance: Balance
     settings: SGDSettings
     rng: np.random.Generator
-    inverse_sqrt: FloatArray | None = None
+    inverse_factor: FloatArray | None = None
 
     def __call__(self, excluded: Sequence[Subspace], warm_start: Sequence[WarmStart] | None = None) -> list[Pair]:
         """Solve from the paper's first weights."""
@@ -123,7 +123,7 @@ class SGDSolver:
             )
             centre = self.space.spectrum.centre
             pair = solve_pair_by_sgd(
-                self.rows, train, held_out, centre, subspace, self.settings, self.rng, self.inverse_sqrt
+                self.rows, train, held_out, centre, subspace, self.settings, self.rng, self.inverse_factor
             )
             pair.outcome.warn_unless_converged()
             pairs.append(pair)
@@ -226,13 +226,14 @@ class JointEstimation:
         tests = replace(self.tests, significance_level=level_share * self.tests.significance_level)
         return tests.test(role, self._losses(role, pair), self.counts.keys)
 
-    def own_loss(self, role: Role, pair: EstimatedPair) -> Average:
-        """Held-out loss of a label along its own direction."""
-        return self.tests.summarise(self._losses(role, pair), "concept" if role == "spurious" else "main")
+    def own_losses(self, pair: EstimatedPair) -> tuple[Average, Average]:
+        """Held-out loss of each label along its own direction: concept, main."""
+        directions = self.row_weights(np.stack([pair.held_out_directions(role) for role in LABEL]))
+        return self.tests.own_losses(self.rows, self.counts, directions, self.centre)
 
     def row_weights(self, directions: FloatArray) -> FloatArray:
         """Weights on the rows, shape (..., d), that read directions."""
-        return directions if self.metric is None else directions @ self.metric.inverse_sqrt
+        return directions if self.metric is None else directions @ self.metric.inverse_factor.T
 
     def _losses(self, role: Role, pair: EstimatedPair) -> GroupLosses:
         return self.tests.losses(self.rows, self.counts, self.row_weights(pair.held_out_directions(role)), self.centre)

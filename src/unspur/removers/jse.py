@@ -26,7 +26,7 @@ from unspur._parameters import (
 )
 from unspur._reading import require_kinds
 from unspur._typing import Array, FloatArray
-from unspur.criteria import LABEL, SMALLEST_GROUP, DirectionTests, Role
+from unspur.criteria import SMALLEST_GROUP, DirectionTests, Role
 from unspur.exceptions import EmptySubspaceError, SearchLimitWarning, SlowFitWarning, TaskLostWarning
 from unspur.options import SGD, PaperVariant
 from unspur.removers.base import Remover
@@ -52,8 +52,9 @@ from unspur.solvers.whitening import MAX_NATIVE_CONDITION, Geometry, Metric
 from unspur.subspace import AffineMap, Subspace
 from unspur.trace import TaskPredictability, Trace, Traces, task_removed_warning
 
-#: Tolerance to choose a weight decay with: its loss need only be known to within a standard error.
-WEIGHT_DECAY_TOL = 3e-3
+#: Tolerance to choose a weight decay with, and rows of each group: its loss need only be known to within a standard
+#: error that is small beside the gain that would be negligible.
+WEIGHT_DECAY_TOL, WEIGHT_DECAY_ROWS = 3e-3, 8192
 #: The default metric, and those that ``metric="auto"`` tries.
 DEFAULT_METRIC, METRIC_GRID = 0.25, (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)
 #: Seconds after which a fit reports where it is.
@@ -87,7 +88,8 @@ class JSE(Remover):
     weight_decay : float or "auto", default="auto"
         Penalty in units of the mean variance of X (absolute for SGD); a feature much larger than all others should be
         scaled down first. "auto" tries 1, 0.1, 0.01, 0.001 and 0.0001 until held-out losses of the first pair clearly
-        rise, and uses the largest value whose loss is within one standard error of the best.
+        rise, and uses the largest value whose loss is within one standard error of the best. It is chosen on at most
+        8,192 rows of each group, drawn at random, unless rows are in clusters.
     metric : float between 0 and 1, or "auto", default=0.25
         Weight τ of the covariance in the inner product in which the two weight vectors are orthogonal (not a distance
         or a score): ``w_spᵀ M w_mt = 0`` with ``M = (1 − τ) tr(Σ)/r I + τ Σ``, and Σ the covariance of the training
@@ -120,6 +122,10 @@ class JSE(Remover):
         differ.
     missing_concept : scalar or None, default=None
         Value of `concept` that means "not known", besides NaN and None.
+    strength : float between 0 and 1, default=1.0
+        Share α of the removal that `transform` applies: ``x − α · removed``. The subspaces and tests are the same for
+        every α. With α < 1 the map can be inverted, so an unpenalised linear classifier may still find the concept; a
+        penalised one uses it less. With α = 0 nothing is removed, and a NothingRemovedWarning says so.
     tol : float, default=1e-4
         Relative gradient norm at which a pair counts as solved. A smaller one changes no test
         (reproduction/docs/speed.md).
@@ -138,7 +144,9 @@ class JSE(Remover):
         Spans of the weights of the concept and of the task, orthogonal to each other in the metric; `main_` is the
         task subspace.
     removal_ : AffineMap
-        The map that `transform` applies.
+        The map that `transform` applies, of the strength `strength_`.
+    n_removed_ : int
+        Number of directions that it takes out, as a whole or in part.
     metric_ : float
         The metric τ that was used.
     metric_losses_ : dict
@@ -196,6 +204,7 @@ class JSE(Remover):
         cv: Any = 5,
         smallest_group: int = SMALLEST_GROUP,
         missing_concept: Any = None,
+        strength: float = 1.0,
         tol: float = 1e-4,
         max_iter: int = 1000,
         random_state: Any = None,
@@ -216,6 +225,7 @@ class JSE(Remover):
         self.cv = cv
         self.smallest_group = smallest_group
         self.missing_concept = missing_concept
+        self.strength = strength
         self.tol = tol
         self.max_iter = max_iter
         self.random_state = random_state
@@ -283,7 +293,7 @@ class JSE(Remover):
             spurious, main, removal = self._removal(found, metric)
             if span is not None:
                 spurious, main, removal = span.lift_subspace(spurious), span.lift_subspace(main), span.lift_map(removal)
-            self.spurious_, self.main_, self.removal_ = spurious, main, removal
+            self._set_removal(removal, spurious, main)
             self.trace_ = found.trace
             self.classes_ = data.train.main.classes
             self.concept_classes_ = data.concept_classes
@@ -346,10 +356,11 @@ class JSE(Remover):
 
     def _fit_in_metric(self, data: FitData, cv: Any) -> tuple[ConceptFits, Metric | None]:
         """Fit in the given metric, or in each of the grid and keep the best."""
+        folded: dict[tuple[Any, ...], FoldedRows] = {}
 
         def fit(tau: float) -> tuple[ConceptFits, Metric | None]:
-            metric = self._metric_of(data, cv, tau)
-            return fit_each_concept(data, partial(self._fit_binary, cv, metric)), metric
+            metric = self._metric_of(data, cv, tau, folded)
+            return fit_each_concept(data, partial(self._fit_binary, cv, metric, folded)), metric
 
         if self.metric != "auto" or self.orthogonality != "deprecated":
             self.metric_, self.metric_losses_ = self._given_metric(), {}
@@ -375,28 +386,48 @@ class JSE(Remover):
         )
         return tau
 
-    def _metric_of(self, data: FitData, cv: Any, tau: float) -> Metric | None:
+    def _metric_of(
+        self, data: FitData, cv: Any, tau: float, folded: dict[tuple[Any, ...], FoldedRows]
+    ) -> Metric | None:
         """One metric for all concepts and classes, from the rows of the first; None for the Euclidean one."""
         if tau == 0.0:
             return None
-        folded = self._folded(first_problem(data), cv, generator(self.random_state))
-        counts = folded.counts
-        return Metric.of_rows(folded.rows, counts.weighting(counts.estimated_on, "none"), tau)
+        first = self._folded(first_problem(data), cv, generator(self.random_state), folded)
+        counts = first.counts
+        weighting, by_sgd = counts.weighting(counts.estimated_on, "none"), SGD.of(self.solver) is not None
+        return Metric.of_rows(first.rows, weighting, tau, symmetric=by_sgd)
 
     @property
     def _variant(self) -> PaperVariant:
         return self.variant or PaperVariant()
 
-    def _folded(self, problem: Problem, cv: Any, rng: np.random.Generator) -> FoldedRows:
-        by_group = self._variant.tests == "group"
-        return assign_folds(problem, HeldOutSplitter(cv, rng), by_group=by_group, smallest_group=self.smallest_group)
+    def _folded(
+        self, problem: Problem, cv: Any, rng: np.random.Generator, known: dict[tuple[Any, ...], FoldedRows]
+    ) -> FoldedRows:
+        """The rows of a problem in folds, `known` by its labels if they were the last to be needed.
+
+        SGD draws its minibatches after the folds, so that these are drawn again.
+        """
+        labels = problem.train.concept, problem.train.main
+        key = tuple((label.name, label.of_class) for label in labels)
+        if key not in known or SGD.of(self.solver):
+            by_group, splitter = self._variant.tests == "group", HeldOutSplitter(cv, rng)
+            known.clear()  # columns of many classes would take more memory than the rows
+            known[key] = assign_folds(problem, splitter, by_group=by_group, smallest_group=self.smallest_group)
+        return known[key]
 
     def _fit_binary(
-        self, cv: Any, metric: Metric | None, problem: Problem, excluded: Subspace, main_only: bool
+        self,
+        cv: Any,
+        metric: Metric | None,
+        folded: dict[tuple[Any, ...], FoldedRows],
+        problem: Problem,
+        excluded: Subspace,
+        main_only: bool,
     ) -> BinaryFit:
         """Fit one binary concept and one binary main label; with `main_only`, find main-task directions only."""
         rng = generator(self.random_state)
-        data = self._folded(problem, cv, rng)
+        data = self._folded(problem, cv, rng, folded)
         with self._progress() as progress:
             return self._search(data, metric, rng, progress, excluded, main_only)
 
@@ -415,34 +446,36 @@ class JSE(Remover):
         geometry = Geometry.of_rows(
             data.rows, counts.weighting(counts.estimated_on, self.balance), in_float64=in_float64
         )
-        inverse_sqrt = None if metric is None else metric.inverse_sqrt
-        spectrum = Spectrum.of(geometry, inverse_sqrt, data.rows.dtype.itemsize)
+        inverse_factor = None if metric is None else metric.inverse_factor
+        spectrum = Spectrum.of(geometry, inverse_factor, data.rows.dtype.itemsize)
         require_room(len(spectrum.variance), data.rows.n_features)
         by_group = variant.tests == "group"
         tests = DirectionTests(self.significance_level, by_group, 0.0, variant.scalars, clusters=data.clusters)
-        make_solver = self._solver_factory(data, spectrum, inverse_sqrt, rng)
+        make_solver = self._solver_factory(data, spectrum, inverse_factor, rng)
 
-        def joint(weight_decay: float, tol: float = self.tol) -> JointEstimation:
-            solver = make_solver(weight_decay, tol)
-            return JointEstimation(data.rows, counts, solver, tests, spectrum.centre, excluded, metric=metric)
+        def joint(data: FoldedRows, solver: PairSolver) -> JointEstimation:
+            return JointEstimation(data.rows, data.counts, solver, tests, spectrum.centre, excluded, metric=metric)
 
         first: dict[float, EstimatedPair] = {}
 
         def first_loss(value: float) -> tuple[float, float]:
             progress("main", 0, 0)
             last = next(reversed(first.values()), None)
-            estimation = joint(value, max(self.tol, WEIGHT_DECAY_TOL))
+            estimation = joint(few, make_rough_solver(value, max(self.tol, WEIGHT_DECAY_TOL)))
             first[value] = pair = estimation.pair(estimation.empty, {CONCEPT: last, MAIN: last})
-            concept, main = (estimation.own_loss(role, pair) for role in LABEL)
+            concept, main = estimation.own_losses(pair)
             return concept.mean + main.mean, float(np.hypot(concept.error, main.error))
 
         scores: dict[float, tuple[float, float]] = {}
         weight_decay = WEIGHT_DECAYS[0] if self.weight_decay == "auto" else float(self.weight_decay)
-        estimation = joint(weight_decay)
+        estimation = joint(data, make_solver(weight_decay, self.tol))
         # Earlier classes may have left no room for a pair; then there is none to choose by, and none is estimated.
         if self.weight_decay == "auto" and estimation.n_free(estimation.empty) >= 2:
+            few = data if SGD.of(self.solver) else data.sample(WEIGHT_DECAY_ROWS, np.random.default_rng(0))
+            make_rough_solver = make_solver if few is data else self._solver_factory(few, spectrum, inverse_factor, rng)
             weight_decay, scores = choose_weight_decay(first_loss, float(tests.chance_loss(counts).sum()))
-        estimation = replace(joint(weight_decay), first_guess=first.get(weight_decay))
+        solver = make_solver(weight_decay, self.tol)
+        estimation = replace(joint(data, solver), first_guess=first.get(weight_decay))
         if self.delta == "auto":
             progress("main", 0, 0)
             tests = replace(tests, reference=_best_directions(estimation))
@@ -471,14 +504,14 @@ class JSE(Remover):
             task = _task_predictability(balanced("none"), balanced("group"), removed)
         if self.metric == "auto" and not main_only:
             after = replace(balanced("group"), tests=replace(tests, by_group=True))
-            left = after.own_loss("main", after.best_direction(MAIN, removed))
+            _, left = after.own_losses(after.best_direction(MAIN, removed))
             loss = left.mean, left.error
         delta = found.steps[0].verdict.delta if self.delta == "auto" and found.steps else tests.delta
         trace = Trace(found.steps, found.stopped, delta, weight_decay, scores, complete=found.complete, task=task)
         return BinaryFit(found, trace, spectrum.centre, loss)
 
     def _solver_factory(
-        self, data: FoldedRows, spectrum: Spectrum, inverse_sqrt: FloatArray | None, rng: np.random.Generator
+        self, data: FoldedRows, spectrum: Spectrum, inverse_factor: FloatArray | None, rng: np.random.Generator
     ) -> Callable[[float, float], PairSolver]:
         """Make solvers for a weight decay and a tolerance; whatever does not depend on them is computed once."""
         sgd = SGD.of(self.solver)
@@ -486,7 +519,7 @@ class JSE(Remover):
             return _exact_solver(data, spectrum, self.balance, self.max_iter)
         space = PairSpace.of(spectrum, 0.0)
         return lambda value, _: SGDSolver(
-            data.rows, data.counts, space, self.balance, sgd_settings(sgd, value), rng, inverse_sqrt
+            data.rows, data.counts, space, self.balance, sgd_settings(sgd, value), rng, inverse_factor
         )
 
     @contextmanager

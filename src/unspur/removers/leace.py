@@ -27,12 +27,12 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from unspur._arrays import cast, like, namespace, rounded
-from unspur._parameters import BALANCE, MISSING, keyword_only_after_y
+from unspur._parameters import BALANCE, MISSING, STRENGTH, keyword_only_after_y
 from unspur._reading import NUMBER, require_kinds
 from unspur._resources import one_scipy_thread
 from unspur._text import filled
 from unspur._typing import Array, BoolArray, FloatArray
-from unspur._validation import checked_weights, checked_z, require_finite
+from unspur._validation import checked_weights, checked_z, column_names
 from unspur.exceptions import (
     EverythingRemovedWarning,
     IllConditionedWarning,
@@ -52,11 +52,18 @@ from unspur.labels import (
 )
 from unspur.metrics.leakage import extreme_values_note
 from unspur.removers.base import Remover
-from unspur.removers.concepts import Concepts, balanced_weights, indicators, read_concepts, require_another_label
-from unspur.removers.seen_rows import remember_rows
+from unspur.removers.concepts import (
+    Concepts,
+    balanced_weights,
+    indicators,
+    read_concepts,
+    require_another_label,
+    require_digits,
+)
+from unspur.removers.seen_rows import check_and_remember
 from unspur.rows import Block, Columns, MemoryRows, RowSource, backend_of, persisted, rows_of, to_host
 from unspur.solvers.row_span import RowSpan
-from unspur.solvers.statistics import Covariances, keeps_digits
+from unspur.solvers.statistics import COVARIANCE_OVERFLOWS, Covariances, keeps_digits
 from unspur.subspace import AffineMap, Subspace
 
 Form: TypeAlias = Literal["sal", "leace", "splince"]
@@ -157,7 +164,7 @@ def closed_form(
     """Removal of the first `n_concept` target columns; the others are the task (SPLINCE). The trace names `method`."""
     covariance = moments.covariance
     if not np.isfinite(covariance).all():
-        raise InputError("The covariance of X overflows its floating-point type. Rescale X, or use float64.")
+        raise InputError(COVARIANCE_OVERFLOWS)
     if not moments.live.any():
         raise InputError("All rows are the same: every column of X is constant. Nothing can be estimated.")
     whiten = whitener or Whitener.of(covariance, moments.noise)
@@ -207,7 +214,10 @@ class WideRows:
         if scaled and live.any():
             share = columns.weight / columns.weight.sum()
             mean = share @ z
-            deviation = np.sqrt(share @ (z - mean) ** 2)
+            with np.errstate(over="ignore"):
+                deviation = np.sqrt(share @ (z - mean) ** 2)
+            if not np.isfinite(deviation).all():
+                raise InputError(COVARIANCE_OVERFLOWS)
             unit = np.where(deviation > 1e-13 * np.abs(mean), deviation, 1.0)  # more than rounding of the mean
         span, (inside,) = RowSpan.of((z / unit).astype(rows.dtype), whole=True) if len(z) else (None, [None])
         return (rows, None) if span is None else (MemoryRows(inside, columns), cls(span, unit))
@@ -338,7 +348,7 @@ class _Columns(NamedTuple):
         # ‖L⁻¹ Cov(x, t)‖ / sd(t) is the multiple correlation of rows and target. In any sample it is some √(d/n); it is
         # a rounding error only if the concept was removed before.
         deviation = np.sqrt(moments.tt[which] / moments.weight)
-        varies = deviation > 1e-12 * np.abs(moments.mean_t[which])  # more than rounding of the mean
+        varies = _varying_targets(moments)[which]
         deviation = np.where(varies, deviation, 1.0)
         correlation = np.where(varies, lengths / deviation, 0.0)
         real = correlation > (1e-9 if moments.rounding < 1e-10 else 1e-4)
@@ -349,6 +359,11 @@ class _Columns(NamedTuple):
         unit = np.where(real, lengths, 1.0)
         dropped = tuple(correlation[~real].tolist())
         return cls((original / unit)[:, real], (whitened / unit)[:, real], (below / unit)[:, faint], dropped)
+
+
+def _varying_targets(moments: Covariances) -> BoolArray:
+    """Targets that vary by more than the rounding of their mean, shape (k,)."""
+    return np.asarray(np.sqrt(moments.tt / moments.weight) > 1e-15 * np.abs(moments.mean_t))
 
 
 def _span(columns: FloatArray) -> tuple[FloatArray, FloatArray, tuple[float, ...]]:
@@ -430,12 +445,21 @@ class ClosedFormRemover(Remover):
         "balance": BALANCE,
         "concept_type": [StrOptions({"auto", "class", "continuous"})],
         "missing_concept": MISSING,
+        "strength": STRENGTH,
     }
 
-    def __init__(self, *, balance: str = "none", concept_type: str = "auto", missing_concept: Any = None):
+    def __init__(
+        self,
+        *,
+        balance: str = "none",
+        concept_type: str = "auto",
+        missing_concept: Any = None,
+        strength: float = 1.0,
+    ):
         self.balance = balance
         self.concept_type = concept_type
         self.missing_concept = missing_concept
+        self.strength = strength
 
     @keyword_only_after_y
     def fit(self, X: Array, y: Array | None = None, *, concept: Array, sample_weight: Array | None = None) -> Self:
@@ -451,7 +475,7 @@ class ClosedFormRemover(Remover):
             concept that is the same label is refused.
         concept : array of shape (n,) or (n, m), or DataFrame
             What to remove: a concept of any number of classes, several of them, or numbers (``concept_type``). Rows
-            where one is missing are left out of the fit.
+            where one is missing are left out of the fit. Dates are numbers: seconds since 1970 (UTC).
         sample_weight : array of shape (n,), optional
         """
         with self._fitting(X):
@@ -470,7 +494,7 @@ class ClosedFormRemover(Remover):
     ) -> tuple[RowSource, int]:
         """Rows whose targets are the concept columns, then those of the task; and the number of concept columns.
 
-        Concept and task are only compared if the rows are the `whole` of the fit.
+        Only if the rows are the `whole` of the fit, concept and task are compared, and a number must vary.
         """
         z = persisted(checked_z(self, X, reset=reset))
         if self._form == "splince" and z.shape[1] < 2:
@@ -486,7 +510,13 @@ class ClosedFormRemover(Remover):
         kind: Any = getattr(self, "concept_type", "auto")
         names = () if reset else self._concept_names
         concepts = read_concepts(
-            concept, len(z), kind=kind, missing=self.missing_concept, classes=known or None, names=names
+            concept,
+            len(z),
+            kind=kind,
+            missing=self.missing_concept,
+            classes=known or None,
+            names=names,
+            varying=whole,
         )
         self._note_names((series,) if series and len(concepts.names) == 1 else concepts.names, names)
         main = self._main_label(task if self._needs_y else None, main_name, len(z), None if reset else self.classes_)
@@ -502,8 +532,7 @@ class ClosedFormRemover(Remover):
         columns = Columns(targets, np.zeros(len(z), dtype=np.intp), weight, 0)
         self.classes_ = () if main is None else main.classes
         self.concept_classes_ = concepts.classes[0] if len(concepts.classes) == 1 else concepts.classes
-        require_finite(self, z)
-        self._add_row_hashes(*remember_rows(z))
+        self._add_row_hashes(*check_and_remember(self, z))
         return rows_of(z, columns), len(concepts.columns)
 
     def _note_names(self, names: tuple[str, ...], earlier: tuple[str, ...]) -> None:
@@ -533,7 +562,8 @@ class ClosedFormRemover(Remover):
 
     def _warn_if_little_is_left(self, removed: int, rank: int) -> None:
         """Warn if a removal leaves next to nothing."""
-        if removed and removed >= MAX_REMOVED_SHARE * rank:
+        self._leaves_nothing = self.strength_ == 1 and 0 < rank <= removed
+        if self.strength_ == 1 and removed and removed >= MAX_REMOVED_SHARE * rank:
             all_of, left = ("all", "nothing") if removed >= rank else (f"{removed} of the {rank}", "hardly anything")
             classes = "" if not self.concept_classes_ else " A concept of m classes takes up to m − 1 of them."
             warnings.warn(
@@ -555,7 +585,7 @@ class ClosedFormRemover(Remover):
         if concepts.classes:
             return
         for name, values in concepts.codes.items():
-            if said := extreme_values_note(values, name, weight):
+            if said := extreme_values_note(values, name, weight, dates=name in concepts.dates):
                 self._say(said, OutlierWarning)
 
     def _require_classes_of_task(self, main: ClassLabel, weight: FloatArray) -> None:
@@ -583,11 +613,13 @@ class ClosedFormRemover(Remover):
 
     def _check_rounding(self, rows: RowSource, found: ClosedForm, moments: Covariances, X: Array) -> None:
         """Warn if columns are so nearly copies, or rows so coarse, that rounding brings the concept back."""
+        if self.strength_ < 1:  # which leaves more of it than rounding does
+            return
         kind = str(getattr(X, "dtype", rows.dtype)).removeprefix("torch.")
         kind = kind if kind in HALF_PRECISION else rows.dtype.name
         grain = moments.grain * HALF_PRECISION.get(kind, moments.rounding) / moments.rounding
         nearly_copies = found.faint.shape[1] > found.trace.removed
-        if not found.trace.removed or not grain > (MAX_GRAIN_OF_COPIES if nearly_copies else MAX_GRAIN):
+        if not found.removal.right.shape[1] or not grain > (MAX_GRAIN_OF_COPIES if nearly_copies else MAX_GRAIN):
             return
         correlation = correlation_in_rounding(rows, found, kind)
         if correlation > max(0.1, 5.0 / np.sqrt(rows.n_rows)):
@@ -607,7 +639,7 @@ class ClosedFormRemover(Remover):
         found = closed_form(moments, self._n_concept, self._form, whitener, method=type(self).__name__)
         if wide is not None:
             found = found.of_rows(wide)
-        self.removal_, self.spurious_, self.main_ = found.removal, found.spurious, found.main
+        self._set_removal(found.removal, found.spurious, found.main)
         self.trace_ = replace(found.trace, notes=self._label_notes)
         self.warn_if_nothing_removed(None)
         self._warn_if_little_is_left(found.trace.removed, found.trace.rank)
@@ -632,6 +664,39 @@ class ClosedFormRemover(Remover):
         return tags
 
 
+def has_closed_form(remover: Remover) -> bool:
+    """Whether a remover needs no more than `Covariances` of the rows."""
+    return isinstance(remover, ClosedFormRemover) and type(remover).fit is ClosedFormRemover.fit
+
+
+def fit_moments(
+    remover: ClosedFormRemover,
+    moments: Covariances,
+    *,
+    concept_classes: tuple[Any, ...],
+    classes: tuple[Any, ...] = (),
+    row_set_hash: str,
+) -> ClosedFormRemover:
+    """Fit a remover from sums over rows that were visited elsewhere; it keeps neither them nor the sums.
+
+    Parameters
+    ----------
+    moments : of rows whose targets are the indicators of every class of the concept but the first, or a number; then
+        those of the task. `balance` is up to their weights.
+    concept_classes, classes : of the concept, empty for a number, and of the task, empty if it is no target.
+    row_set_hash : fingerprint of the rows.
+    """
+    remover._validate_params()
+    remover._forget()
+    remover._n_concept = max(1, len(concept_classes) - 1)
+    remover._concept_names = ("concept",)
+    remover.concept_classes_, remover.classes_ = concept_classes, classes
+    remover.n_features_in_ = len(moments.mean_x)
+    remover._store_row_hashes((None, row_set_hash, ()))
+    remover._solve(moments)
+    return remover
+
+
 class LEACE(ClosedFormRemover):
     """Least-squares concept erasure (Belrose et al., 2023).
 
@@ -646,7 +711,9 @@ class LEACE(ClosedFormRemover):
         Whether the values of `concept` are classes or numbers. "auto" takes them for classes, and refuses a column of
         more than 20 different numbers (or of more than 10 with fewer than five rows each), which may be either.
     missing_concept : scalar or None, default=None
-        Value of `concept` that means "not known", besides NaN and None.
+        Value of `concept` that means "not known", besides NaN and None; of dates, a date or its text.
+    strength : float between 0 and 1, default=1.0
+        Share of the removal that `transform` applies, as in :class:`JSE`.
 
     Attributes
     ----------
@@ -676,8 +743,9 @@ class LEACE(ClosedFormRemover):
         """Update the fit with more rows. The result equals a single `fit` on all rows.
 
         `concept_classes` names the classes at the first call (a tuple of them, or one per concept), when the first
-        rows do not show all. Columns of a concept that have names are matched by name; those of arrays are taken in
-        their order. Weights are those given: balancing would need all rows at once.
+        rows do not show all. A number may be the same in all rows of a call. Columns of a concept that have names are
+        matched by name; those of arrays are taken in their order. Weights are those given: balancing would need all
+        rows at once.
         """
         with self._fitting(X):
             self._validate_params()
@@ -703,9 +771,19 @@ class LEACE(ClosedFormRemover):
             )
             moments = Covariances.of(rows, in_float64=True)
             self.moments_ = moments if first else self._moments_of_rows().merge(moments)
+            self._require_digits()
             self._moments_of = None
             self._solve(self.moments_)
         return self
+
+    def _require_digits(self) -> None:
+        """Raise LabelError if a number varies, over all rows so far, by no more than rounding errors."""
+        if self.concept_classes_:
+            return
+        moments = self.moments_
+        for k in np.flatnonzero(_varying_targets(moments)[: self._n_concept]).tolist():
+            mean, deviation = float(moments.mean_t[k]), float(np.sqrt(moments.tt[k] / moments.weight))
+            require_digits(4.0 * deviation, mean, abs(mean), self._concept_names[k])
 
     def merge(self, other: LEACE) -> LEACE:
         """A new LEACE as if fitted on the rows of both, which must have the same features and concepts, in one order.
@@ -720,7 +798,7 @@ class LEACE(ClosedFormRemover):
                     f"merge supports only balance='none'; got {estimator.balance!r}. Fit all rows at once, or use "
                     "sample_weight."
                 )
-        features = [list(getattr(estimator, "feature_names_in_", ())) for estimator in (self, other)]
+        features = [column_names(estimator) for estimator in (self, other)]
         if all(features) and features[0] != features[1]:
             raise InputError("The two were fitted on different features, or on the same in another order.")
         names = [estimator._concept_names for estimator in (self, other) if not _unnamed(estimator._concept_names)]

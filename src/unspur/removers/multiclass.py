@@ -16,7 +16,7 @@ from unspur.exceptions import ClusterWarning, InputError, Parameter, UsedRowsWar
 from unspur.labels import ClassLabel
 from unspur.removers.folds import Problem
 from unspur.removers.joint import Subspaces
-from unspur.removers.seen_rows import SeenRows, remember_rows
+from unspur.removers.seen_rows import SeenRows, check_and_remember
 from unspur.solvers.row_span import RowSpan
 from unspur.subspace import Subspace
 from unspur.trace import Trace, Traces
@@ -39,9 +39,9 @@ class FitData:
 
         If no clusters are passed, duplicate rows form clusters.
         """
-        missing = estimator.missing_concept
-        data = decode_fit_arguments(estimator, **train, missing=missing, needs_y=needs_y)
-        seen = remember_rows(data.X)
+        settings: Any = {"missing": estimator.missing_concept, "needs_y": needs_y, "check_finite": False}
+        data = decode_fit_arguments(estimator, **train, **settings)
+        seen = check_and_remember(estimator, data.X)
         hashes = seen[0]
         if all(given is None for given in validation.values()):
             return cls(data.with_duplicate_clusters(hashes), None, seen)
@@ -50,8 +50,8 @@ class FitData:
             raise InputError("A validation set needs X_val, y_val and concept_val together.")
         if data.y is None:
             validation = {**validation, "y": None}
-        held_out = decode_fit_arguments(estimator, **validation, missing=missing, like=data, needs_y=needs_y)
-        kept = remember_rows(held_out.X)
+        held_out = decode_fit_arguments(estimator, **validation, like=data, **settings)
+        kept = check_and_remember(estimator, held_out.X, "X of the validation rows")
         warn_if_on_another_scale(data.X, held_out.X)
         reused = 0
         if hashes is not None and kept[0] is not None:
@@ -111,7 +111,7 @@ def require_disjoint_clusters(train: Any, validation: Any) -> None:
             "directions would be tested on clusters that they were estimated from. Leave them out of one of "
             "the two sets; if they are different clusters, give them different labels.",
             clusters=len(both),
-            value=next(iter(both)),
+            value=min(both, key=str),
         )
 
 

@@ -26,7 +26,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from tqdm.auto import tqdm
 
 from unspur._arrays import cast, like
-from unspur._parameters import BALANCE, MISSING, generator, keyword_only_after_y, sgd_settings
+from unspur._parameters import BALANCE, MISSING, STRENGTH, generator, keyword_only_after_y, sgd_settings
 from unspur._reading import NUMBER, require_kinds
 from unspur._typing import Array, FloatArray
 from unspur.exceptions import InputError, NotConvergedWarning
@@ -34,11 +34,12 @@ from unspur.options import SGD, SOLVER
 from unspur.removers.base import Remover
 from unspur.removers.leace import ClosedFormRemover, closed_form, covariances_of
 from unspur.rows import CONCEPT, Block, RowSource, Weighting
-from unspur.solvers.logistic import LogisticLosses, solve_logistic
+from unspur.solvers.few_rows import LogisticSolver
+from unspur.solvers.logistic import LogisticLosses
 from unspur.solvers.row_span import in_span
 from unspur.solvers.sgd import SGDSettings
 from unspur.solvers.statistics import Balance, Covariances, Moments
-from unspur.solvers.whitening import Geometry, Whitening
+from unspur.solvers.whitening import Geometry
 from unspur.subspace import AffineMap, Subspace
 
 #: Learning rate and weight decay of the published schedule, and iterations between its measurements.
@@ -215,7 +216,7 @@ class RLACE(ClosedFormRemover):
     max_iter, stop_below :
         Of SGD, the published schedule: 50,000 iterations at most, stopped when the adversary is right in fewer than
         51 % of balanced rows (of others: when it beats the majority by less than that).
-    balance, missing_concept :
+    balance, missing_concept, strength :
         As in :class:`LEACE`.
     random_state, verbose :
         Of ``solver="sgd"``.
@@ -235,6 +236,7 @@ class RLACE(ClosedFormRemover):
         "solver": SOLVER,
         "balance": BALANCE,
         "missing_concept": MISSING,
+        "strength": STRENGTH,
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "stop_below": [Interval(Real, 0, 1, closed="both")],
         "random_state": ["random_state"],
@@ -248,6 +250,7 @@ class RLACE(ClosedFormRemover):
         solver: Literal["exact", "sgd"] | SGD = "exact",
         balance: Balance = "none",
         missing_concept: Any = None,
+        strength: float = 1.0,
         max_iter: int = 50_000,
         stop_below: float = 0.51,
         random_state: Any = None,
@@ -258,6 +261,7 @@ class RLACE(ClosedFormRemover):
         self.solver = solver
         self.balance = balance
         self.missing_concept = missing_concept
+        self.strength = strength
         self.max_iter = max_iter
         self.stop_below = stop_below
         self.random_state = random_state
@@ -300,7 +304,7 @@ class RLACE(ClosedFormRemover):
             removal = AffineMap.removing(spurious, moments.mean_x)
             if span is not None:
                 removal, spurious = span.lift_map(removal), span.lift_subspace(spurious)
-            self.spurious_, self.main_, self.removal_ = spurious, Subspace.empty(removal.ambient), removal
+            self._set_removal(removal, spurious, Subspace.empty(removal.ambient))
             self.trace_ = MinimaxTrace(spurious.dim, loss, chance, accuracy, majority, iterations, reason)
             self.n_iter_ = self.trace_.most_evaluations
             self.warn_if_nothing_removed(None)
@@ -358,21 +362,19 @@ class _BestResponse:
 
     def __init__(self, rows: RowSource, weighting: Weighting, n_columns: int):
         self._rows, self._weighting, self._columns = rows, weighting, range(n_columns)
-        geometry = Geometry.of(Moments.of(rows, weighting), rows.dtype.itemsize)
-        self._whitening = Whitening.of(geometry, RESPONSE_DECAY)
+        self._geometry = Geometry.of(Moments.of(rows, weighting), rows.dtype.itemsize)
+        self._solve = LogisticSolver(rows, self._geometry)
 
     def __call__(self, removed: Subspace) -> tuple[float, float]:
-        allowed = self._whitening.excluding(removed)
-        fits = [solve_logistic(self._rows, self._weighting, allowed, k, tol=1e-5) for k in self._columns]
+        fits = [self._solve(self._weighting, k, RESPONSE_DECAY, removed, tol=1e-5) for k in self._columns]
         weights, biases = np.stack([fit.weights for fit in fits], axis=1), np.array([fit.intercept for fit in fits])
         return float(sum(fit.outcome.objective for fit in fits)), self.accuracy(weights, biases)
 
     def with_gradient(self, directions: FloatArray) -> tuple[float, FloatArray]:
         """Loss of the best response to the removal of orthonormal directions (d, k), and its gradient in them."""
-        allowed = self._whitening.excluding(Subspace(directions))
-        geometry, loss, gradient = allowed.geometry, 0.0, np.zeros_like(directions)
+        geometry, loss, gradient = self._geometry, 0.0, np.zeros_like(directions)
         for k in self._columns:
-            fit = solve_logistic(self._rows, self._weighting, allowed, k, tol=1e-8)
+            fit = self._solve(self._weighting, k, RESPONSE_DECAY, Subspace(directions), tol=1e-8)
             at = LogisticLosses.of_one(
                 fit.weights[None],
                 np.array([fit.intercept]),
@@ -388,7 +390,7 @@ class _BestResponse:
 
     def accuracy(self, weights: FloatArray, biases: FloatArray) -> float:
         """Accuracy of weights (d, k) and biases (k,), averaged over the columns."""
-        scores = self._rows.project(weights, self._whitening.geometry.centre)
+        scores = self._rows.project(weights, self._geometry.centre)
         weighting = self._weighting  # a local, since a statistic is sent to the rows, and `self` holds them all
 
         def right(block: Block) -> Array:

@@ -11,11 +11,12 @@ Values, checked once the remover is restored:
 
 - no number is NaN, infinite or beyond 1e100;
 - the bases are orthonormal (`Subspace` sees to that);
-- the map is a projection: ``LᵀR = I``, so that no factor is zero or stretched;
+- the map goes the share α of the way to a projection, the `strength` of the file: ``LᵀR = αI``, so that no factor is
+  zero or stretched; with α = 0 there are no factors, and only a removal has another α than 1;
 - what the map removes (or keeps) is the subspace that is stored beside it: its basis spans a factor of the map;
 - a removal moves no row beside what it takes out (offset 0), and a projection onto the task ends at the centre;
 - classes are texts, numbers, truth values or None, in one list, or in one list for each concept;
-- there is a text for each feature, or there are no names at all;
+- there is a name for each feature, or there are no names at all;
 - a network that made the rows has a name and a digest;
 - every parameter has a value that the method accepts;
 - the certificate is of this method, these features and this many removed directions.
@@ -33,6 +34,7 @@ import numpy as np
 
 from unspur._reading import brief
 from unspur._typing import Array, FloatArray
+from unspur._validation import OTHER_NAMES
 from unspur.io.artifact import Shapes
 from unspur.subspace import Subspace
 
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
 
 #: Largest number in a saved removal: transformed rows stay finite.
 MAX_NUMBER = 1e100
-#: Largest deviation of ``LᵀR`` from the identity; conditions up to 1e8 leave some 1e-8 of rounding.
+#: Largest deviation of ``LᵀR / α`` from the identity; conditions up to 1e8 leave some 1e-8 of rounding.
 PROJECTION_TOL = 1e-3
 #: Share of a factor's column that may lie outside the stored basis (`Subspace.spanned_by` leaves out 1e-8).
 MAX_OUTSIDE_SHARE = 1e-6
@@ -93,30 +95,39 @@ def require_numbers(arrays: Mapping[str, Array]) -> None:
 
 def require_sound(remover: Remover) -> None:
     """Raise ValueError unless the parts of a restored remover belong together."""
-    removal = remover.removal_
-    error = removal.left.T @ removal.right - np.eye(removal.right.shape[1])
-    if not np.abs(error).max(initial=0.0) <= PROJECTION_TOL:
-        raise ValueError("its map is no projection: a factor is zero, stretched or of another map")
+    removal, strength = remover.removal_, remover.strength_
+    if not 0 <= strength <= 1:
+        raise ValueError(f"its strength is {strength}, which is not between 0 and 1")
+    error = removal.left.T @ removal.right - strength * np.eye(removal.right.shape[1])
+    if not np.abs(error).max(initial=0.0) <= PROJECTION_TOL * strength:
+        of = "" if strength == 1 else f" of strength {strength:g}"
+        raise ValueError(f"its map is no projection{of}: a factor is zero, stretched or of another map")
     keeps = removal.form == "keep"
+    if keeps and strength != 1:
+        raise ValueError(f"it projects onto a subspace, with a strength of {strength:g} and not of 1")
     name, subspace = ("main", remover.main_) if keeps else ("spurious", remover.spurious_)
-    if not any(_spans(factor, subspace) for factor in (removal.right, removal.left)):
+    if not strength:
+        if removal.right.shape[1]:
+            raise ValueError("its strength is 0, and its map removes directions")
+    elif not any(_spans(factor, subspace) for factor in (removal.right, removal.left)):
         raise ValueError(f"its map is that of another subspace than {name!r} (of dimension {subspace.dim})")
-    if keeps and not subspace.dim:
+    if keeps and not subspace.dim and remover.spurious_.dim < removal.ambient:
         raise ValueError("it projects onto no direction: every row would become the same point")
     if not np.array_equal(removal.offset, removal.centre if keeps else np.zeros(removal.ambient)):
         raise ValueError(f"a map that {'keeps' if keeps else 'removes'} directions moves no row beside them")
     for classes in (remover.classes_, remover.concept_classes_):
         _require_classes(classes)
-    names = getattr(remover, "feature_names_in_", None)
-    if names is not None and len(names) != removal.ambient:
-        raise ValueError(f"it has {len(names)} names for {removal.ambient} features")
+    for attribute in ("feature_names_in_", OTHER_NAMES):
+        names = getattr(remover, attribute, None)
+        if names is not None and len(names) != removal.ambient:
+            raise ValueError(f"it has {len(names)} names for {removal.ambient} features")
     remover._validate_params()
     if min(getattr(remover.trace_, name, 0) for name in ("columns", "removed", "rank", "iterations")) < 0:
         raise ValueError("the trace has a negative count")
     certificate = getattr(remover, "certificate_", None)
     if certificate is not None and (
         certificate.method != type(remover).__name__
-        or certificate.removed != remover.spurious_.dim
+        or certificate.removed != remover.n_removed_
         or certificate.rank > removal.ambient
     ):
         said = f"{brief(certificate.method, 40)}, {certificate.removed} removed, rank {certificate.rank}"

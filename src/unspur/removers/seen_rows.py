@@ -10,16 +10,18 @@ from typing import Any, Self, TypeAlias
 
 import numpy as np
 from scipy.spatial import cKDTree
+from sklearn.base import BaseEstimator
 
-from unspur._arrays import on_numpy
+from unspur._arrays import cast, is_tensor, like, on_numpy, result_to_host
 from unspur._typing import Array, BoolArray, FloatArray
+from unspur._validation import is_finite, require_finite, without_labels
 from unspur.certificate import fingerprint, row_hashes
-from unspur.rows import StoredRows, backend_of
+from unspur.rows import MemoryRows, StoredRows, backend_of
 
 #: Projections kept of a row, four bytes each, and the number of rows up to which every row is kept.
 N_PROJECTIONS, MAX_KEPT_ROWS = 8, 100_000
-#: Numbers processed at once, to bound temporary copies.
-BLOCK_SIZE = 2**18
+#: Numbers processed at once, on the host and on a device, to bound temporary copies.
+BLOCK_SIZE, DEVICE_BLOCK_SIZE = 2**18, 2**24
 #: Ways to round numbers, and the largest relative error of each.
 ROUNDINGS = {"six digits": 5e-6, "half precision": 2.0**-11, "bfloat16": 2.0**-9}
 #: Matches count unless many more rows are a little farther away, as chance would have it: at most this share as many,
@@ -57,7 +59,7 @@ class Sketch:
         points: list[Array] = []
         for block in blocks:
             if centre is None or scale is None:
-                few = _on_host(block[: _rows_at_once(block)])
+                few = np.asarray(on_numpy(block[: max(2, BLOCK_SIZE // block.shape[1])]), dtype=np.float64)
                 if not len(few):
                     continue
                 centre, deviation = few.mean(axis=0), few.std(axis=0)
@@ -65,9 +67,8 @@ class Sketch:
             first = -seen % step
             seen += len(block)
             stride = step * _rows_at_once(block)
-            for start in range(first, len(block), stride):
-                rows = _on_host(block[start : start + stride : step])
-                points.append(_projected(rows, centre, scale).astype(np.float32))
+            parts = (block[start : start + stride : step] for start in range(first, len(block), stride))
+            points += [_projected(part, centre, scale).astype(np.float32) for part in parts]
         if centre is None or scale is None:
             return None
         return cls(centre, scale, np.concatenate(points), step)
@@ -95,35 +96,52 @@ class Sketch:
 SeenRows: TypeAlias = tuple[Any, str, tuple[Sketch, ...]]
 
 
-def remember_rows(z: Array) -> SeenRows:
-    """Hash of each row, the fingerprint of all, and their sketch.
+def check_and_remember(estimator: BaseEstimator, z: Array, name: str = "X") -> SeenRows:
+    """Hash of each row, the fingerprint of all, and their sketch; NotFiniteError unless all values are finite.
 
-    A Dask array has no sketch, and no hashes if it is too long.
+    One pass over the rows does both. A Dask array has no sketch, and no hashes if it is too long.
     """
     if isinstance(z, StoredRows):
         hashed: list[Any] = []
 
         def hashed_blocks() -> Iterator[Array]:
-            with closing(z.blocks()) as blocks:
+            with closing(z.checked_blocks()) as blocks:
                 for _, block in blocks:
                     hashed.append(row_hashes(block))
                     yield block
 
         sketch = Sketch.of(hashed_blocks(), len(z))
         hashes = np.concatenate(hashed)
-    elif backend_of(z) != "dask":
-        hashes, sketch = row_hashes(z), Sketch.of([z], len(z))
-    else:
+        return hashes, fingerprint(hashes), () if sketch is None else (sketch,)
+    if backend_of(z) == "dask":
         from unspur.rows.dask import per_chunk
 
-        if len(z) > MAX_HASHES:
-            return None, functools.reduce(merged_fingerprints, per_chunk(z, _fingerprint)), ()
-        hashes, sketch = np.concatenate(per_chunk(z, row_hashes)), None
+        many = len(z) > MAX_HASHES
+        found, finite = zip(*per_chunk(z, _fingerprint_and_check if many else _hash_and_check), strict=True)
+        if not all(finite):
+            require_finite(estimator, z, name)
+        if many:
+            return None, functools.reduce(merged_fingerprints, found), ()
+        return (hashes := np.concatenate(found)), fingerprint(hashes), ()
+    rows = without_labels(z)
+    if isinstance(rows, MemoryRows):
+        found, finite = zip(*rows.sum(lambda block: [_hash_and_check(block.z)]), strict=True)
+        hashes = np.concatenate(found)
+        if not all(finite):
+            require_finite(estimator, z, name)
+    else:
+        require_finite(estimator, z, name)
+        hashes = row_hashes(z)
+    sketch = Sketch.of([z.detach() if is_tensor(z) else z], len(z))
     return hashes, fingerprint(hashes), () if sketch is None else (sketch,)
 
 
-def _fingerprint(z: Array) -> str:
-    return fingerprint(row_hashes(z))
+def _hash_and_check(z: Array) -> tuple[Any, bool]:
+    return row_hashes(z), is_finite(z)
+
+
+def _fingerprint_and_check(z: Array) -> tuple[str, bool]:
+    return fingerprint(row_hashes(z)), is_finite(z)
 
 
 def merged_fingerprints(one: str, other: str) -> str:
@@ -151,16 +169,15 @@ def equal_but_for_rounding(z: Array, sketches: Iterable[Sketch]) -> tuple[BoolAr
     return np.zeros(len(z), dtype=bool), ""
 
 
-def _projected(rows: FloatArray, centre: FloatArray, scale: FloatArray) -> FloatArray:
+def _projected(rows: Array, centre: FloatArray, scale: FloatArray) -> FloatArray:
+    """Projections of rows, computed where they are, on the host."""
     signs = np.random.default_rng(1).choice([-1.0, 1.0], size=(len(centre), N_PROJECTIONS))
+    wide = cast(rows, np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
-        points = np.nan_to_num(((rows - centre) * scale) @ signs)
-    return np.asarray(np.clip(points, -1e30, 1e30))
+        points = (wide - like(centre, wide)) @ like(scale[:, None] * signs, wide)
+        return np.asarray(np.clip(np.nan_to_num(result_to_host(points)), -1e30, 1e30))
 
 
 def _rows_at_once(rows: Array) -> int:
-    return max(2, BLOCK_SIZE // max(1, int(rows.shape[1])))
-
-
-def _on_host(block: Any) -> FloatArray:
-    return np.asarray(on_numpy(block), dtype=np.float64)
+    size = DEVICE_BLOCK_SIZE if is_tensor(rows) else BLOCK_SIZE
+    return max(2, size // max(1, int(rows.shape[1])))

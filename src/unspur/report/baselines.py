@@ -15,18 +15,21 @@ import numpy as np
 
 from unspur._data import LabelledData
 from unspur._typing import Array, BoolArray, IntArray
+from unspur.certificate import row_hashes
 from unspur.compare import REMOVERS, accuracy_of, choose_head, fit_remover, known_names, make_remover, probes
 from unspur.exceptions import UnspurError
 from unspur.heads import HEADS
-from unspur.metrics import GroupAccuracy, paired_difference, worst_difference
+from unspur.metrics import GroupAccuracy, Leakage, paired_difference, worst_difference
 from unspur.removers import Remover
-from unspur.report.results import Change, MethodResult
+from unspur.report.results import Change, MethodResult, StrengthResult
 from unspur.selection import Selection, penalty_grid
 
 #: Name of the original rows among methods.
 NO_REMOVAL = "no removal"
 #: Names of the unweighted head, and of the group-weighted one that is always evaluated too.
 PLAIN, WEIGHTED = "ERM", "GroupWeighted"
+#: Strengths at which the removal is evaluated, besides its own.
+STRENGTHS = (0.0, 0.5, 0.75, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,9 @@ class Evaluator:
     @classmethod
     def of(cls, rows: Mapping[str, LabelledData], seed: int) -> Evaluator:
         """An evaluator with the penalties for the original training rows."""
-        return cls(rows, seed, penalty_grid(rows["training"].X))
+        training = rows["training"]
+        training = training.with_duplicate_clusters(row_hashes(training.X))
+        return cls({**rows, "training": training}, seed, penalty_grid(training.X))
 
     @property
     def test(self) -> LabelledData:
@@ -83,7 +88,9 @@ class Evaluator:
         """Sentences that say how penalties were chosen."""
         validation = self.rows.get("validation")
         on = "a fifth of each group of the training rows"
-        if self.rows["training"].clusters is not None:
+        if self.rows["training"].clusters_are_duplicates:
+            on = "about a fifth of each group of the training rows, with copies of a row on one side"
+        elif self.rows["training"].clusters is not None:
             on = "about a fifth of the clusters of each group of the training rows"
         if validation is not None and validation.concept_known.any():
             on = f"{np.sum(validation.concept_known):,} validation rows"
@@ -130,7 +137,7 @@ class RemovalResult:
 
 def evaluate_removal(evaluate: Evaluator, remover: Remover, clean: Mapping[str, Array]) -> RemovalResult:
     """Evaluate unweighted and group-weighted heads on the original and on the transformed rows, at every penalty."""
-    name, removed = type(remover).__name__, remover.spurious_.dim
+    name, removed = type(remover).__name__, remover.n_removed_
     before, after = evaluate(PLAIN, refit_all=True), evaluate(PLAIN, clean, refit_all=True)
     results = [
         method_result(NO_REMOVAL, 0, before),
@@ -194,6 +201,33 @@ def relative_to_removal(
     return replace(result, worst_relative_to_removal=worst, average_relative_to_removal=average)
 
 
+def evaluate_strengths(
+    evaluate: Evaluator,
+    strength: float,
+    removal: RemovalResult,
+    leaks: Sequence[Mapping[str, Leakage]],
+    clean: Mapping[str, Array],
+    probed: IntArray,
+) -> tuple[StrengthResult, ...]:
+    """The unweighted head and the probes at each of `STRENGTHS`.
+
+    Rows after the removal are `clean`, of this `strength`. The results of 0 and of `strength` are known: they are those
+    of `removal`, and of the probes `leaks` before and after it.
+    """
+    known = {0.0: (removal.before, leaks[0]), strength: (removal.after, leaks[1])}
+    found = []
+    for value in sorted({*STRENGTHS, strength}):
+        if value in known:
+            head, leak = known[value]
+        else:
+            share = value / strength
+            rows = {name: part.X + share * (clean[name] - part.X) for name, part in evaluate.rows.items()}
+            head, test = evaluate(PLAIN, rows), evaluate.test.select(probed)
+            leak = probes(rows["test"][probed], test, seed=evaluate.seed)[0]
+        found.append(StrengthResult(value, head.accuracy, leak, head.chosen.penalty))
+    return tuple(found)
+
+
 def cleaned(remover: Remover, rows: Mapping[str, LabelledData]) -> dict[str, Array]:
     """Rows after the removal, by split."""
     with warnings.catch_warnings():
@@ -215,8 +249,10 @@ class MethodComparison:
 
     def __call__(self, name: str) -> MethodResult:
         """The result of one method by name, or the problem that prevents one."""
+        measure, registry = (self._remover, REMOVERS) if name in REMOVERS else (self._head, HEADS)
         try:
-            return self._remover(name) if name in REMOVERS else self._head(name)
+            with registry.named_errors(name):
+                return measure(name)
         except UnspurError as error:
             return MethodResult(name, 0, None, problem=str(error))
 
@@ -231,7 +267,7 @@ class MethodComparison:
         result = method_result(name, remover.spurious_.dim, found, changes(self.before, found, test))
         result = replace(
             relative_to_removal(result, found, self.after, test),
-            leakage=probes(clean["test"][self.probed], test.select(self.probed))[0],
+            leakage=probes(clean["test"][self.probed], test.select(self.probed), seed=self.evaluate.seed)[0],
         )
         return replace(
             result, weighted=group_weighted_result(self.evaluate, result, clean, self.before, self.weighted_after)

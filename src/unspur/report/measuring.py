@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import scipy
 import sklearn
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from unspur._arrays import to_python
@@ -24,16 +25,24 @@ from unspur._data import LabelledData, decode_rows, require_same_features
 from unspur._resources import one_thread_if_small
 from unspur._typing import Array, IntArray
 from unspur._version import __version__
+from unspur.auditing import Audit, audit
 from unspur.certificate import Certificate, fingerprint, row_hashes
-from unspur.compare import accepts_validation, probes, shared_rows
-from unspur.exceptions import InputError, UsedRowsWarning
+from unspur.compare import accepts_validation, probed_rows, probes, shared_rows, stratified_sample
+from unspur.exceptions import GroupSizeError, InputError, UsedRowsWarning
 from unspur.io.table import MAX_COLUMNS_NAMED, dominating
 from unspur.labels import numbered
 from unspur.metrics import Leakage, principal_angles
 from unspur.options import SGD, PaperVariant
 from unspur.removers import Remover
-from unspur.report.baselines import Evaluator, MethodComparison, cleaned, evaluate_removal, methods_to_compare
-from unspur.report.results import Findings, MethodResult, Origin
+from unspur.report.baselines import (
+    Evaluator,
+    MethodComparison,
+    cleaned,
+    evaluate_removal,
+    evaluate_strengths,
+    methods_to_compare,
+)
+from unspur.report.results import Findings, MethodResult, Origin, StrengthResult
 from unspur.report.views import (
     ToPixels,
     angles_and_shared_variance,
@@ -54,9 +63,9 @@ ROWS_SHOWN_PER_GROUP = 2
 #: Groups with fewer test rows are named in a warning.
 SMALL_GROUP_ROWS = 10
 #: Number of steps that are reported, besides one for each method compared.
-STEPS = 4
-#: Most test rows that a certificate is measured on; more take longer and change little.
-MAX_CERTIFICATE_ROWS = 5000
+STEPS = 5
+#: Most training rows of an audit of other columns, and most columns that are probed for it.
+MAX_AUDIT_ROWS, MAX_AUDIT_PROBES = 2000, 10
 _TASK_NOTE = "task: not measured. "
 #: Parameters that do not change the result.
 SILENT_PARAMETERS = ("verbose",)
@@ -85,6 +94,7 @@ def measure(
     saved: str | None = None,
     notes: Sequence[str] | None = None,
     source: str | None = None,
+    columns: Mapping[str, Array] | None = None,
     report: Callable[[str], object] = lambda name: None,  # noqa: ARG005
 ) -> Findings:
     """Measure what a fitted removal does.
@@ -115,10 +125,12 @@ def measure(
     command, saved : for the page: the command that was typed, and the file that holds the removal.
     source : file and options that describe these rows to other commands, which the page suggests; "" if no file has
         them.
+    columns : other columns of the training rows, by name. With some, all columns and the concepts are audited
+        (`unspur.audit`) on up to 2,000 training rows.
     notes : warnings about the rows; by default, about columns that dominate the others.
     report : called with the name of each step (`STEPS`, and one for each method compared).
     """
-    remover = _fitted_remover(remover)
+    remover = fitted_remover(remover)
     if most < 1:
         raise InputError(f"most, the number of test rows to draw, must be at least 1; got {most}.")
     methods = methods_to_compare(compare, remover)
@@ -128,8 +140,8 @@ def measure(
     notes = _about_columns(training.X, remover) if notes is None else [note[:1].upper() + note[1:] for note in notes]
     content = content_of(pictures, texts, len(testing))
     names = _ids(ids, content, len(testing), numbers)
-    # Separate generators, so changing `most` does not change the other draws.
-    drawing, probing, showing = np.random.default_rng(seed).spawn(3)
+    # Separate generators, so changing `most` does not change the other draws; the second is that of `probed_rows`.
+    drawing, _, showing = np.random.default_rng(seed).spawn(3)
     with one_thread_if_small(training.X):
         report("heads")
         clean = cleaned(remover, rows)
@@ -137,10 +149,14 @@ def measure(
         removal = evaluate_removal(evaluate, remover, clean)
         before, after = removal.before, removal.after
         report("probes")
-        probed = stratified_sample(testing.group, MAX_CERTIFICATE_ROWS, probing)
-        guarantees = measure_guarantees(remover, testing.select(probed), clean["test"][probed], main)
+        probed = probed_rows(testing, seed)
+        guarantees = measure_guarantees(remover, testing.select(probed), clean["test"][probed], main, seed)
         left = [{name: pair[i] for name, pair in guarantees.linear.items()} for i in range(2)]
         results = [replace(result, leakage=of) for result, of in zip(removal.results, left, strict=True)]
+        report("strengths")
+        strengths: tuple[StrengthResult, ...] = ()
+        if remover.n_removed_:
+            strengths = evaluate_strengths(evaluate, remover.strength_, removal, left, clean, probed)
         compare_method = MethodComparison(evaluate, before, after, removal.weighted_after, probed)
         for name in methods:
             report(name)
@@ -185,7 +201,7 @@ def measure(
         content=content,
         pixels=pixels,
         saliency=saliency,
-        origin=origin_of(remover, rows, command=command, saved=saved, remarks=remarks),
+        origin=origin_of(remover, rows, command=command, saved=saved, remarks=remarks, seed=seed),
         warnings=(*_warnings(remover, rows, results, guarantees.used), *notes),
         choice=removal.choice,
         source=_row_options(main, testing) if source is None else source,
@@ -193,8 +209,29 @@ def measure(
         fitted_on_these=fitted,
         numbered=_numbered(names, numbers),
         tilt=_tilt(remover.removal_),
+        strength=remover.strength_,
+        strengths=strengths,
+        audit=_audit(training, columns, seed) if columns else None,
         **_of_the_fit(remover, testing, main),
     )
+
+
+def _audit(rows: LabelledData, columns: Mapping[str, Array], seed: int) -> Audit | None:
+    """An audit of the concepts and of other columns, on a few rows; None if a class has too few."""
+    given = {**{label.name: label.values for label in rows.concepts}, **columns}
+    task = {rows.main.name: rows.main}
+    try:
+        return audit(
+            rows.X,
+            task,
+            given,
+            clusters=rows.clusters,
+            max_rows=MAX_AUDIT_ROWS,
+            max_probes=MAX_AUDIT_PROBES,
+            random_state=seed,
+        )
+    except GroupSizeError:
+        return None
 
 
 def _tilt(removal: AffineMap) -> float:
@@ -218,7 +255,7 @@ def _of_the_fit(remover: Remover, rows: LabelledData, main: str) -> dict[str, An
         traces = {"": trace} if isinstance(trace, Trace) else trace.parts
     return {
         "method": type(remover).__name__,
-        "removed": remover.spurious_.dim,
+        "removed": remover.n_removed_,
         "kept": remover.main_.dim,
         "ambient": remover.removal_.ambient,
         "traces": traces,
@@ -242,7 +279,7 @@ def _spurious_names(remover: Remover, rows: LabelledData) -> list[str]:
     return [f"{together} {i + 1}" for i in range(k)]
 
 
-def _fitted_remover(remover: Any) -> Remover:
+def fitted_remover(remover: Any) -> Remover:
     """The remover itself, or that of a `RobustClassifier`."""
     if isinstance(remover, RobustClassifier):
         check_is_fitted(remover, "coef_")
@@ -253,7 +290,7 @@ def _fitted_remover(remover: Any) -> Remover:
             if hasattr(remover, "steps")
             else ""
         )
-        raise InputError(f"A report is about a fitted remover of unspur; got a {type(remover).__name__}.{inside}")
+        raise InputError(f"Reports and cards are about a fitted remover; got a {type(remover).__name__}.{inside}")
     check_is_fitted(remover, "removal_")
     return remover
 
@@ -331,7 +368,7 @@ def _warnings(
 ) -> tuple[str, ...]:
     """Warnings for the top of the page, the most serious first."""
     found = []
-    if not remover.spurious_.dim:
+    if not remover.n_removed_:
         found.append("Nothing was removed; the rows are unchanged.")
     warned = ("search_limit_warning", "task_removed_warning", "reused_rows_warning")
     found += [str(said) for name in warned if (said := getattr(remover, name, ""))]
@@ -374,21 +411,27 @@ class Guarantees:
     used: str
 
 
-def measure_guarantees(remover: Remover, rows: LabelledData, clean: Array, main: str) -> Guarantees:
-    """Measure on test rows, and on the same rows with the concept removed (`clean`)."""
+def measure_certificate(remover: Remover, rows: LabelledData, seed: int) -> tuple[Certificate, str]:
+    """The certificate on these rows, and a sentence about those of them that were used in the fit, or ""."""
     measured = copy.copy(remover)  # a certificate becomes an attribute, and the user's remover must not change
     measured.__dict__.pop("feature_names_in_", None)  # rows are an array here, and names were compared before
     if "concept_type" in measured.get_params():
         measured.set_params(concept_type="class")  # here concepts are classes, whatever they were in the fit
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always", UsedRowsWarning)
-        given = rows.arguments()
+        given = {**rows.arguments(), "random_state": seed}
         try:
             certificate = measured.certificate(**given)
         except InputError as error:  # all test rows are of one class
             certificate = measured.certificate(**{**given, "y": None})
             certificate = replace(certificate, notes=(*certificate.notes, f"{_TASK_NOTE}{error}"))
     used = [str(warning.message) for warning in heard if issubclass(warning.category, UsedRowsWarning)]
+    return certificate, used[0] if used else ""
+
+
+def measure_guarantees(remover: Remover, rows: LabelledData, clean: Array, main: str, seed: int) -> Guarantees:
+    """Measure on test rows, and on the same rows with the concept removed (`clean`)."""
+    certificate, used = measure_certificate(remover, rows, seed)
     remarks = tuple(
         f"{main}: not probed. {note.removeprefix(_TASK_NOTE)}"
         for note in certificate.notes
@@ -396,35 +439,16 @@ def measure_guarantees(remover: Remover, rows: LabelledData, clean: Array, main:
     )
     kept = tuple(note for note in certificate.notes if not note.startswith(_TASK_NOTE))
     certificate = replace(certificate, notes=kept)
-    (earlier, _), (left, problems) = (probes(part, rows, "mlp") for part in (rows.X, clean))
+    (earlier, _), (left, problems) = (probes(part, rows, "mlp", seed) for part in (rows.X, clean))
     nonlinear = {name: (earlier[name], left[name]) for name in left if name in earlier}
     linear = {name: certificate.probe[name] for name in rows.concept_names if name in certificate.probe}
-    return Guarantees(certificate, linear, nonlinear, remarks + problems, used[0] if used else "")
+    return Guarantees(certificate, linear, nonlinear, remarks + problems, used)
 
 
 def renamed(trace: Trace | Traces, rows: LabelledData, main: str) -> Trace | Traces:
     """The trace of a fit with the names of the labels in place of "concept[1]" and the like."""
     names = rows.concept_names
     return trace.renamed(main, dict(zip(numbered("concept", len(names)), names, strict=True)))
-
-
-def stratified_sample(group: Array, most: int, rng: np.random.Generator) -> IntArray:
-    """At most `most` rows, sorted: of each group its share, and at least a tenth of an equal share (or all of it).
-
-    Without that floor a group of three rows in a thousand, often the one that matters, would hardly be visible.
-    """
-    if len(group) <= most:
-        return np.arange(len(group))
-    members = [np.flatnonzero(group == g) for g in np.unique(group)]
-    if most < len(members):  # one row each of some groups
-        some = rng.permutation(len(members))[:most]
-        return np.sort(np.array([rng.choice(members[k]) for k in some], dtype=np.intp))
-    sizes = np.array([len(part) for part in members])
-    floor = np.minimum(sizes, max(1, most // (10 * len(sizes))))
-    rest = sizes - floor
-    wanted = floor + np.floor(rest * (most - int(floor.sum())) / rest.sum()).astype(int)
-    kept = [rng.permutation(part)[:count] for part, count in zip(members, wanted, strict=True)]
-    return np.sort(np.concatenate(kept))
 
 
 def sample_each_group(group: Array, groups: int, each: int, rng: np.random.Generator) -> IntArray:
@@ -440,6 +464,7 @@ def origin_of(
     command: str,
     saved: str | None,
     remarks: tuple[str, ...],
+    seed: int = 0,
 ) -> Origin:
     """How to reproduce the findings from `rows`, splits by name, and from the file in which the removal is `saved`."""
     digests = {"rows of the fit": str(remover.training_hash_)}
@@ -455,13 +480,13 @@ def origin_of(
         },
         digests=digests,
         command=command,
-        snippet=snippet(remover, rows, saved=saved),
+        snippet=snippet(remover, rows, saved=saved, seed=seed),
         remarks=remarks,
     )
 
 
-def snippet(remover: Remover, rows: Mapping[str, LabelledData], *, saved: str | None = None) -> str:
-    """Python code that loads the removal, or fits it with the same parameters, and applies it."""
+def snippet(remover: Remover, rows: Mapping[str, LabelledData], *, saved: str | None = None, seed: int = 0) -> str:
+    """Python code that loads the removal, or fits it with the same parameters, applies it and measures it."""
     kind = type(remover).__name__
     name = kind.lower()
     clustered = {split for split, part in rows.items() if part.clusters is not None}
@@ -485,6 +510,7 @@ def snippet(remover: Remover, rows: Mapping[str, LabelledData], *, saved: str | 
             f"{name}.fit({given})",
         ]
     test = "X_test, y_test, concept_test" + (", clusters=clusters_test" if "test" in clustered else "")
+    test += f", random_state={seed}" if seed else ""
     return "\n".join(
         [
             *lines,
@@ -507,7 +533,7 @@ def used_parameters(remover: Remover) -> dict[str, Any]:
     return {name: value for name, value in given.items() if name not in idle}
 
 
-def changed_parameters(remover: Remover) -> dict[str, Any]:
+def changed_parameters(remover: BaseEstimator) -> dict[str, Any]:
     """Parameters that differ from their defaults and can be written as code."""
     defaults = inspect.signature(type(remover)).parameters
     changed = {}

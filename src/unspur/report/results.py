@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
+from unspur.auditing import Audit
 from unspur.certificate import Certificate
 from unspur.embed.examples import Kind
 from unspur.metrics import GroupAccuracy, Leakage
@@ -105,6 +106,26 @@ class MethodResult:
             "change": {name: change.to_dict() for name, change in changes.items() if change is not None},
             "leakage": {name: part.to_dict() for name, part in self.leakage.items()},
             "group_weighted": None if self.weighted is None else self.weighted.to_dict(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class StrengthResult:
+    """The removal at one strength: accuracy of an unweighted head, and linear probes for the concepts by name."""
+
+    strength: float
+    accuracy: GroupAccuracy
+    leakage: Mapping[str, Leakage] = field(default_factory=dict)
+    #: Penalty of the head, chosen on held-out rows.
+    penalty: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and words, ready for JSON."""
+        return {
+            "strength": self.strength,
+            "accuracy": self.accuracy.to_dict(),
+            "leakage": {name: part.to_dict() for name, part in self.leakage.items()},
+            "penalty": self.penalty,
         }
 
 
@@ -209,8 +230,11 @@ class Findings:
     fitted_on_these : whether the removal was fitted on the training rows.
     numbered : the file in which "row 7" is the seventh row; "" if rows have other names.
     keep : a command that saves the removal, or applies the saved one.
+    strength : share of the removal that was applied.
+    strengths : the removal at other strengths, and at this one, in ascending order; empty if nothing was removed.
     tilt : largest angle in degrees between the directions that a removal reads and those that it subtracts; 0 for an
         orthogonal projection.
+    audit : which other columns of the training rows a plain layer uses; None if there are none.
     """
 
     method: str
@@ -250,6 +274,9 @@ class Findings:
     fitted_on_these: bool = True
     numbered: str = ""
     tilt: float = 0.0
+    strength: float = 1.0
+    strengths: tuple[StrengthResult, ...] = ()
+    audit: Audit | None = None
 
     @property
     def before(self) -> MethodResult:

@@ -23,8 +23,6 @@ from unspur.report.results import Axis, Boundary, Content, Extremes, PixelView, 
 from unspur.subspace import Subspace
 from unspur.surgery.folding import through_removal
 
-#: Suffixes of files that are taken for pictures.
-PICTURE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 #: Missing files that an error names; more are counted.
 MAX_FILES_NAMED = 3
 

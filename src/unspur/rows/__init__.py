@@ -7,14 +7,17 @@ from unspur.rows.source import (
     MAX_UNCENTRED_DISTANCE,
     Block,
     Columns,
+    GroupedRows,
+    MappedRows,
     MemoryRows,
     RowSource,
     StackedRows,
+    Summable,
     Weighting,
     training_part,
     validation_part,
 )
-from unspur.rows.stored import FileRows, MemmapRows, StoredRows
+from unspur.rows.stored import ConcatenatedRows, FileRows, MemmapRows, StoredRows
 
 __all__ = [
     "CONCEPT",
@@ -23,12 +26,16 @@ __all__ = [
     "Backend",
     "Block",
     "Columns",
+    "ConcatenatedRows",
     "FileRows",
+    "GroupedRows",
+    "MappedRows",
     "MemmapRows",
     "MemoryRows",
     "RowSource",
     "StackedRows",
     "StoredRows",
+    "Summable",
     "Weighting",
     "backend_of",
     "open_rows",

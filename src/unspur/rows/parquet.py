@@ -334,7 +334,10 @@ def decoded(column: Any) -> Any:
 
 
 def as_labels(column: Any) -> Array:
-    """A label column as an array; missing values are NaN among fractions, and None elsewhere. Dates are objects."""
+    """A label column as an array; missing values are NaN among fractions, NaT among times, and None elsewhere.
+
+    Dates, and times with a zone, are objects, since NumPy has neither.
+    """
     import pyarrow as pa
 
     if pa.types.is_dictionary(column.type):
@@ -342,7 +345,10 @@ def as_labels(column: Any) -> Array:
         words = [*column.chunk(0).dictionary.to_pylist(), None]
         codes = np.concatenate([chunk.indices.fill_null(-1).to_numpy() for chunk in column.chunks])
         return np.array(words, dtype=object)[codes]
-    if pa.types.is_date(column.type) or (column.null_count and not pa.types.is_floating(column.type)):
+    is_time = pa.types.is_timestamp(column.type) or pa.types.is_duration(column.type)
+    with_zone = pa.types.is_timestamp(column.type) and column.type.tz is not None
+    has_nones = column.null_count and not (is_time or pa.types.is_floating(column.type))
+    if pa.types.is_date(column.type) or with_zone or has_nones:
         return np.array(column.to_pylist(), dtype=object)
     return np.asarray(column.to_numpy())
 
@@ -464,16 +470,18 @@ class ParquetRows(StoredRows):
         import pyarrow as pa
 
         parts: list[Any] = []
-        kind = None
+        kind, example = pa.null(), None
         for path, groups in itertools.groupby(self.groups, key=lambda group: group.path):
             with opened(path) as file:
                 found = plain_schema(file.schema_arrow)[name]
-                if kind is not None and found != kind:
+                if pa.types.is_null(kind):
+                    kind, example = found, path
+                elif found != kind and not pa.types.is_null(found):
                     raise InputError(
-                        f"{path}: column {name!r} is of type {found}; in {self.groups[0].path} it is {kind}. Write "
-                        "them alike."
+                        f"{path}: column {name!r} is of type {found}; in {example} it is {kind}. Write them alike."
                     )
-                kind = found
                 for group in groups:
                     parts += [decoded(batch.column(0)) for batch in batches(file, group, [name], 2**16)]
-        return as_labels(pa.chunked_array(parts))
+        kind = next((part.type for part in parts if not pa.types.is_null(part.type)), pa.null())
+        # Where a column is missing in all rows of a file, nothing says what it is of.
+        return as_labels(pa.chunked_array([part.cast(kind) if pa.types.is_null(part.type) else part for part in parts]))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -56,7 +57,7 @@ class Block:
         return self.cell >> 2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Columns:
     """The n-long columns that travel beside Z."""
 
@@ -86,9 +87,40 @@ class Columns:
     def __len__(self) -> int:
         return len(self.cell)
 
-    def select(self, rows: slice) -> Columns:
+    def select(self, rows: slice | IntArray) -> Columns:
         """The columns of some rows."""
         return Columns(self.targets[:, rows], self.cell[rows], self.weight[rows], self.n_folds)
+
+    @functools.cached_property
+    def held_out_by_group(self) -> tuple[IntArray, IntArray, FloatArray]:
+        """Held-out rows sorted by group, as places ``(fold − 1) · n + row``; where each group ends; their weights."""
+        group = np.where(self.cell >= 4, self.cell & 3, 4).astype(np.uint8)  # so short that it is sorted by counting
+        ends = np.cumsum(np.bincount(group, minlength=5)[:4])
+        order = np.argsort(group, kind="stable")[: ends[-1]]
+        return ((self.cell >> 2) - 1)[order] * len(self) + order, ends, self.weight[order]
+
+    def sample(self, most: int, rng: np.random.Generator) -> tuple[IntArray, Columns] | None:
+        """Random rows, in order, at most about `most` of each group, weighted to represent all; None if all are few.
+
+        Folds of a group are sampled alike.
+        """
+        cells = 4 * (self.n_folds + 1)
+        present = np.where(self.weight > 0, self.cell, cells)  # rows of no weight come last
+        counts = np.bincount(present, minlength=cells + 1)[:cells]
+        of_group = counts.reshape(-1, 4).sum(axis=0)
+        if np.all(of_group <= most):
+            return None
+        order = np.argsort(present.astype(np.min_scalar_type(cells)), kind="stable")  # small integers are sorted fast
+        kept, factor, start = [], np.ones(cells), 0
+        for cell, count in enumerate(counts):
+            number = -(-int(count) * most // max(most, int(of_group[cell & 3])))
+            if number:
+                kept.append(order[start + rng.choice(count, number, replace=False, shuffle=False)])
+                factor[cell] = count / number
+            start += count
+        rows = np.sort(np.concatenate(kept))
+        columns = self.select(rows)
+        return rows, replace(columns, weight=columns.weight * factor[columns.cell])
 
     def block(self, z: Array, rows: Any) -> Block:
         """Block of the rows selected by a slice or an index array, with their `z`."""
@@ -133,6 +165,9 @@ class RowSource(Protocol):
 
         One pass over Z; none when `directions` has no column (the labels alone).
         """
+
+    def sample(self, most: int, rng: np.random.Generator) -> RowSource:
+        """Random rows that represent all, in memory or where these rows live; see :meth:`Columns.sample`."""
 
     def minibatches(self, size: int, rng: np.random.Generator, weighting: Weighting) -> Iterator[Block]:
         """One epoch of random blocks of `size` rows drawn by `weighting`.
@@ -182,6 +217,10 @@ class StackedRows(RowSource):
         """Every part projected where it lives."""
         return StackedRows(*(part.project(directions, centre) for part in self.parts))
 
+    def sample(self, most: int, rng: np.random.Generator) -> StackedRows:
+        """Every part sampled."""
+        return StackedRows(*(part.sample(most, rng) for part in self.parts))
+
     def minibatches(self, size: int, rng: np.random.Generator, weighting: Weighting) -> Iterator[Block]:
         """One epoch over the first part."""
         return self.parts[0].minibatches(size, rng, weighting)
@@ -206,6 +245,8 @@ BLOCK_BYTES = 3 * 2**19
 MIN_BLOCK_ROWS = 1024
 #: Narrow rows would make blocks of 100,000 rows and temporaries to match.
 MAX_BLOCK_ROWS = 8192
+#: Bytes of a random sample of rows.
+MAX_SAMPLE_BYTES = 2**28
 #: Bytes of drawn rows that are fetched from elsewhere at once, so that not every minibatch costs a transfer.
 MINIBATCH_FETCH_BYTES = 32 * 2**20
 
@@ -239,6 +280,19 @@ class LabelledRows(RowSource):
     def n_folds(self) -> int:
         """Number of folds that are held out in turn."""
         return self._columns.n_folds
+
+    def sample(self, most: int, rng: np.random.Generator) -> RowSource:
+        """Random rows that represent all (see :class:`RowSource`); all of them if they are few.
+
+        There are fewer than `most` of a group if they would take more than `MAX_SAMPLE_BYTES`.
+        """
+        fitting = MAX_SAMPLE_BYTES // (4 * self.dtype.itemsize * max(1, self.n_features))
+        found = self._columns.sample(max(1, min(most, fitting)), rng)
+        return self if found is None else self._take(*found)
+
+    def _take(self, rows: IntArray, columns: Columns) -> RowSource:
+        """Some rows, by increasing number, with columns of their own."""
+        raise NotImplementedError
 
     def _fetched_minibatches(
         self, size: int, rng: np.random.Generator, weighting: Weighting, fetch: Callable[[IntArray], Array]
@@ -301,20 +355,26 @@ class MemoryRows(LabelledRows):
     def project(self, directions: Array, centre: Array) -> MemoryRows:
         """Rows ``(z − centre) @ directions`` in float64, in memory."""
         projected = np.empty((directions.shape[1], self.n_rows))
-        if directions.shape[1]:
-            vectors = np.ascontiguousarray(directions.T, dtype=self.dtype)
-            offset, shift = (directions.T @ centre)[:, None], centre.astype(self.dtype)
-            far = None
-            for rows in self._slices():
-                z, out = self._read(rows), projected[:, rows]
-                if not far:
-                    forward(z, vectors, out)
-                    out -= offset
-                if far is None:
-                    far = bool(np.any(np.abs(directions.T) @ np.abs(centre) > MAX_UNCENTRED_DISTANCE * out.std(axis=1)))
-                if far:  # a large common offset has taken digits of the product with it: centre the rows first
-                    forward(z - shift, vectors, out)
+        vectors = np.ascontiguousarray(directions.T, dtype=self.dtype)
+        offset, shift = (directions.T @ centre)[:, None], centre.astype(self.dtype)
+
+        def fill(rows: slice, far: bool) -> None:
+            z, out = self._read(rows), projected[:, rows]
+            # A large common offset would take digits of the product with it: then the rows are centred first.
+            forward(z - shift if far else z, vectors, out)
+            if not far:
+                out -= offset
+
+        blocks = list(self._slices())
+        if projected.size:
+            fill(blocks[0], far=False)
+            reach, spread = np.abs(directions.T) @ np.abs(centre), projected[:, blocks[0]].std(axis=1)
+            far = bool(np.any(reach > MAX_UNCENTRED_DISTANCE * spread))
+            deque(map_blocks(lambda rows: fill(rows, far), blocks if far else blocks[1:]), maxlen=0)
         return MemoryRows(projected.T, self._columns)
+
+    def _take(self, rows: IntArray, columns: Columns) -> RowSource:
+        return _TakenRows(self._z, rows, columns)
 
     def minibatches(self, size: int, rng: np.random.Generator, weighting: Weighting) -> Iterator[Block]:
         """One epoch of random blocks (see :class:`RowSource`)."""
@@ -330,3 +390,76 @@ class MemoryRows(LabelledRows):
         for start in range(0, len(order), size):
             rows = order[start : start + size]
             yield self._columns.block(self._read(rows), rows)
+
+
+class _TakenRows(MemoryRows):
+    """Some rows of an array, by number; gathered block by block when they are visited, so that there is no copy."""
+
+    def __init__(self, z: Array, rows: IntArray, columns: Columns):
+        super().__init__(np.broadcast_to(z[:1], (len(rows), z.shape[1])), columns)
+        self._all, self._rows = z, rows
+
+    def _read(self, rows: Any) -> Array:
+        return self._all[self._rows[rows]].astype(self.dtype, copy=False)
+
+
+class Summable(Protocol):
+    """Rows whose statistics can be summed; all that most algorithms need."""
+
+    def sum(self, statistic: Callable[[Block], S]) -> S:
+        """Sum of `statistic` over blocks that together hold every row once."""
+
+
+class GroupedRows(Summable):
+    """Held-out rows with few features, in memory, sorted by group.
+
+    Each block lies in one group, and its cell is an array of length 1. Whatever depends on the group is then one number
+    instead of a look-up for every row, which takes longer than the arithmetic. Rows of fold 0 are left out, and all
+    other folds count as fold 1.
+
+    Of projected rows z (n, k · folds), feature i of a row is the column of its own fold among those from i · folds on.
+    """
+
+    def __init__(self, z: Array, columns: Columns, folds: int):
+        places, self._ends, self._weight = columns.held_out_by_group
+        lines = [z.T[start : start + folds].ravel().take(places) for start in range(0, z.shape[1], folds)]
+        self._z = np.stack(lines).T
+
+    def _blocks(self) -> Iterator[tuple[int, slice]]:
+        for group, (start, stop) in enumerate(zip([0, *self._ends[:-1]], self._ends, strict=True)):
+            for rows in slices(stop - start, MAX_BLOCK_ROWS):
+                yield group, slice(start + rows.start, start + rows.stop)
+
+    def sum(self, statistic: Callable[[Block], S]) -> S:
+        """Sum of `statistic` over blocks of rows of one group."""
+
+        def of_block(where: tuple[int, slice]) -> S:
+            group, rows = where
+            targets = np.array([[group & 1], [group >> 1]], dtype=np.float64)
+            return statistic(Block(self._z[rows], targets, np.array([4 + group]), self._weight[rows]))
+
+        return functools.reduce(operator.add, map_blocks(of_block, list(self._blocks())))
+
+
+@dataclass(frozen=True, slots=True)
+class MappedRows(Summable):
+    """Rows whose features are computed from those of others, block by block, whenever they are visited."""
+
+    rows: Summable
+    function: Callable[[Block], Array]
+
+    def sum(self, statistic: Callable[[Block], S]) -> S:
+        """Sum of `statistic` over the computed rows."""
+        result: S = self.rows.sum(_Composed(statistic, self.function))
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Composed:
+    """A statistic of computed rows, as one of the original rows."""
+
+    statistic: Callable[[Block], Any]
+    function: Callable[[Block], Array]
+
+    def __call__(self, block: Block) -> Any:
+        return self.statistic(replace(block, z=self.function(block)))

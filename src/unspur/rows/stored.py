@@ -29,7 +29,7 @@ from tqdm import tqdm
 
 from unspur._files import remove_abandoned, reserve_space, temporary_name
 from unspur._reading import column_faults, load_npy
-from unspur._typing import Array, BoolArray
+from unspur._typing import Array, BoolArray, IntArray
 from unspur.exceptions import InputError, NotFiniteError, Parameter
 from unspur.rows.source import Block, Columns, LabelledRows, MemoryRows, RowSource, S, Weighting, slices
 
@@ -364,9 +364,14 @@ class StoredRows(ABC):
             self._copy, self._block_slices, self._spool = into, cuts, spool or self._spool
 
     @property
+    def nbytes(self) -> int:
+        """Bytes that the rows would take in memory."""
+        return self.shape[0] * self.shape[1] * self.dtype.itemsize
+
+    @property
     def _fits(self) -> bool:
         """Whether a copy of all rows is within the budget."""
-        return self.shape[0] * self.shape[1] * self.dtype.itemsize <= self.budget.room
+        return self.nbytes <= self.budget.room
 
     def _pieces_ahead(self) -> Stretches:
         """Pieces of the files, read ahead."""
@@ -377,13 +382,17 @@ class StoredRows(ABC):
 
         Rows that passed are not checked again as long as their files do not change.
         """
-        if self._checked:
-            return
+        if not self._checked:
+            deque(self.checked_blocks(), maxlen=0)
+
+    def checked_blocks(self) -> Stretches:
+        """What :meth:`blocks` yields; and what :meth:`check` raises, after the last of them."""
         counts, first = np.zeros((2, self.shape[1])), None
         with closing(self.blocks()) as blocks:
             for rows, z in blocks:
+                yield rows, z
                 with np.errstate(over="ignore", invalid="ignore"):
-                    if np.isfinite(z.sum()):
+                    if self._checked or np.isfinite(z.sum()):
                         continue
                 bad = ~np.isfinite(z)
                 if first is None and bad.any():
@@ -433,6 +442,61 @@ class StoredRows(ABC):
         )
 
 
+class ConcatenatedRows(StoredRows):
+    """Stored rows and arrays (m, d), one after the other; they share the memory budgets of the stored ones."""
+
+    _keeps_copy = False  # the parts do
+
+    def __init__(self, *parts: StoredRows | Array):
+        stored = [part for part in parts if isinstance(part, StoredRows)]
+        self._parts = parts
+        self.shape = (sum(map(len, parts)), parts[0].shape[1])
+        self.dtype = np.result_type(np.float32, *(part.dtype for part in parts))
+        self.feature_names, self.column_names = stored[0].feature_names, []
+        copies = sum(part.nbytes for part in stored if part._keeps_copy and part._fits)
+        self.budget = Budget(
+            sum(part.budget.total for part in stored) - copies,
+            self.shape[0],
+            max(part.budget.row_bytes for part in stored),
+            sum(part.budget.overhead for part in stored),
+        )
+        super().__init__([path for part in stored for path in part._paths], scratch=stored[0]._scratch)
+        self._initial_state = tuple(state for part in stored for state in part._initial_state)
+
+    def _pieces(self) -> Stretches:
+        start = 0
+        for part in self._parts:
+            blocks = part.blocks() if isinstance(part, StoredRows) else _one_piece(part)
+            with closing(blocks):
+                for rows, z in blocks:
+                    yield slice(start + rows.start, start + rows.stop), z.astype(self.dtype, copy=False)
+            start += len(part)
+
+    def _pieces_ahead(self) -> Stretches:
+        return self._pieces()  # the parts read ahead
+
+    def check(self) -> None:
+        """Check the stored parts; arrays were checked when they were passed."""
+        for part in self._parts:
+            if isinstance(part, StoredRows):
+                part.check()
+
+    def location_of(self, row: int) -> str:
+        """Where the row is in its part."""
+        for part in self._parts:
+            if row < len(part):
+                return part.location_of(row) if isinstance(part, StoredRows) else f"row {row} of an array"
+            row -= len(part)
+        raise IndexError(row)
+
+    def _whole_column(self, name: str) -> Array:
+        raise NotImplementedError(name)  # there are none
+
+
+def _one_piece(z: Array) -> Stretches:
+    yield slice(0, len(z)), z
+
+
 class FileRows(LabelledRows):
     """Stored rows with their columns; travels between processes as paths."""
 
@@ -478,6 +542,19 @@ class FileRows(LabelledRows):
         options: dict[str, Any] = {"progress": self._stored._progress, "scratch": self._stored._scratch}
         total = self._stored.budget.total
         return FileRows(StoredNpy(spool.path, memory=total, spool=spool, **options), self._columns)
+
+    def _take(self, rows: IntArray, columns: Columns) -> RowSource:
+        """Some rows, by one pass over the files: in memory if the budget allows, else in a temporary file."""
+        shape, start = (len(rows), self.n_features), 0
+        fits = shape[0] * shape[1] * self.dtype.itemsize <= self._stored.budget.room
+        spool = None if fits else Spool(shape, self.dtype, "A sample of the rows", self._stored._scratch)
+        out = np.empty(shape, self.dtype) if spool is None else spool.array
+        with closing(self._stored.blocks()) as blocks:
+            for here, z in blocks:
+                stop = start + int(np.searchsorted(rows[start:], here.stop))
+                out[start:stop] = z[rows[start:stop] - here.start]
+                start = stop
+        return MemoryRows(out, columns) if spool is None else MemmapRows(spool.path, columns, spool=spool)
 
     def minibatches(self, size: int, rng: np.random.Generator, weighting: Weighting) -> Iterator[Block]:
         """One epoch of random blocks (see :class:`RowSource`), drawn as rows in memory are, with a copy of the rows."""
@@ -529,6 +606,7 @@ class MemmapRows(MemoryRows):
     """Rows of a ``.npy`` file; travels between processes as its path.
 
     `mapped` is the file's map where one is open already: it stays valid should the name come to mean another file.
+    `spool` is the owner of a temporary file.
     """
 
     def __init__(
@@ -538,8 +616,9 @@ class MemmapRows(MemoryRows):
         *,
         block_rows: int | None = None,
         mapped: np.memmap[Any, Any] | None = None,
+        spool: Spool | None = None,
     ):
-        self.path = Path(path).absolute()
+        self.path, self._spool = Path(path).absolute(), spool
         super().__init__(open_npy(path) if mapped is None else mapped, columns, block_rows=block_rows)
 
     def _slices(self) -> Iterator[slice]:
@@ -548,6 +627,9 @@ class MemmapRows(MemoryRows):
             if rows.start >= turn:
                 turn, asked = asked, prefetch(self._z, asked, MAX_PIECE_BYTES)
             yield rows
+
+    def _take(self, rows: IntArray, columns: Columns) -> RowSource:
+        return MemoryRows(self._z[rows], columns)  # copied, so that the file is not searched for them at each visit
 
     def __reduce__(self) -> tuple[Any, ...]:
         return functools.partial(MemmapRows, block_rows=self._block_rows), (str(self.path), self._columns)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from unspur._arrays import exact_products, like, result_to_host
-from unspur._typing import Array
+from unspur._typing import Array, IntArray
 from unspur.rows.source import (
     BLOCK_BYTES,
     MAX_BLOCK_ROWS,
@@ -123,6 +123,9 @@ class TorchRows(LabelledRows):
         for rows in slices(self.n_rows, size):
             # A large common offset takes digits of the product with it: centre the rows first.
             projected[:, rows] = ((self._read(rows) - shift) @ vectors).T if far else plain(rows)
+
+    def _take(self, rows: IntArray, columns: Columns) -> TorchRows:
+        return TorchRows(self._z[torch.as_tensor(rows, device=self._z.device)], columns)
 
     def minibatches(self, size: int, rng: np.random.Generator, weighting: Weighting) -> Iterator[Block]:
         """One epoch of random blocks (see :class:`RowSource`), on the host: drawn here, fetched many at a time.

@@ -1,8 +1,10 @@
-"""`LogisticLosses` on a GPU in one pass over the rows.
+"""`LogisticLosses` on a GPU, by kernels that know how few lines there are.
 
-Separate products read Z twice, once for the logits and once for the gradient. Here each program holds a few rows at a
-time, in their stored type, and computes both. Its sums go to a line of its own, and lines are added in float64 without
-atomics, so results are reproducible. `LogisticLosses.__call__` is the reference.
+Of one or two lines, each program holds a few rows at a time, in their stored type, and computes losses and gradients in
+one pass (`launched`). Of more, such as the twelve of five folds and all rows, gradients do not fit beside the rows: one
+kernel computes the logits and another one the gradients, each by one pass at the speed of memory, where a library pads
+so few lines to a multiple of what they are (`launched_in_two`). Sums of each program go to a line of their own, and
+lines are added in float64 without atomics, so results are reproducible. `LogisticLosses.__call__` is the reference.
 """
 
 from __future__ import annotations
@@ -26,9 +28,10 @@ MAX_FEATURES = 4096
 REGISTERS_PER_THREAD = 192
 #: Rows that one program adds up in float32; more rows get more programs.
 MAX_PROGRAM_ROWS = 4096
-#: Limit on passes, of two lines each, over rows of 4 and of 2 bytes; with more, separate products are faster. (In half
-#: precision they need a copy in float32 first.)
-MAX_PASSES = {4: 1, 2: 8}
+#: Lines of one launch of the two kernels: the least number of tensor cores.
+TILE_LINES = 16
+#: Rows and columns of a tile, and stages of its loop, for logits and for gradients.
+LOGITS_TILE, GRADIENTS_TILE = (64, 64, 4), (32, 128, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,21 +84,21 @@ def fused_losses(statistic: LogisticLosses, block: Block, setting: Setting | Non
     global _failed
     z = block.z
     lines = statistic.weights.shape[0] * statistic.weights.shape[1]
-    passes = -(-lines // 2)
-    size = z.dtype.itemsize
+    in_one = lines <= 2 and z.shape[1] <= MAX_FEATURES
     if (
         _failed is not None
         or statistic.centred
         or statistic.in_float64
-        or z.shape[1] > MAX_FEATURES
+        or z.dtype.itemsize > 4
         or z.stride(1) != 1
         or not lines * len(z)
     ):
         return None
-    if size not in MAX_PASSES or (setting is None and passes > MAX_PASSES[size]):
-        return None
     try:
-        sums: FloatArray = launched(statistic, block, setting or Setting.of(z.shape[1])).cpu().numpy()
+        if in_one or setting is not None:
+            sums: FloatArray = launched(statistic, block, setting or Setting.of(z.shape[1])).cpu().numpy()
+        else:
+            sums = launched_in_two(statistic, block).cpu().numpy()
     except ImportError:
         _failed = "triton is not installed"
     except Exception as error:  # no compiler, an architecture it does not know: nothing a fit should fail for
@@ -170,6 +173,80 @@ def launched(statistic: LogisticLosses, block: Block, setting: Setting) -> Array
             )
             parts.append(partial.sum(0))
     return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def launched_in_two(statistic: LogisticLosses, block: Block) -> Array:
+    """The same sums by two kernels, of `TILE_LINES` lines at a time."""
+    import torch
+
+    from unspur.solvers.fused_kernel import gradients, residuals
+
+    n_weightings, q, d = statistic.weights.shape
+    z, lines, n = block.z, n_weightings * q, len(block.z)
+    padded = -(-lines // TILE_LINES) * TILE_LINES
+    constants = np.zeros((padded, d + 1), dtype=np.float32)
+    constants[:lines, :d] = statistic.weights.reshape(lines, d)
+    constants[:lines, d] = statistic.shift.ravel()
+    which = np.zeros((2, padded), dtype=np.int32)  # label and weighting of each line
+    which[:, :lines] = np.tile(statistic.labels, n_weightings), np.repeat(np.arange(n_weightings), q)
+    flat = np.concatenate([constants[:, :d].ravel(), constants[:, d], statistic.factors.ravel().astype(np.float32)])
+    placed = torch.from_numpy(flat).to(z.device, non_blocking=True)
+    weights, shifts, factors = placed[: padded * d], placed[padded * d : padded * (d + 1)], placed[padded * (d + 1) :]
+    label, weighting = torch.from_numpy(which).to(z.device, non_blocking=True)
+    rows, columns, stages = LOGITS_TILE
+    tiles = -(-n // rows)
+    programs = min(tiles, 8 * _multiprocessors(z))
+    parts = -(-n // MAX_PROGRAM_ROWS)
+    half = z.dtype == torch.bfloat16
+    residual = torch.empty((n, TILE_LINES), dtype=torch.float32, device=z.device)
+    found = []
+    with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
+        for first in range(0, padded, TILE_LINES):
+            losses = torch.empty((programs, 2, TILE_LINES), dtype=torch.float64, device=z.device)
+            slopes = torch.empty((parts, TILE_LINES, d), dtype=torch.float32, device=z.device)
+            residuals[(programs,)](
+                z,
+                block.targets.contiguous(),
+                block.cell.contiguous(),
+                block.weight.contiguous(),
+                weights[first * d :],
+                shifts[first:],
+                factors,
+                label[first:],
+                weighting[first:],
+                residual,
+                losses,
+                n,
+                statistic.factors.shape[1],
+                tiles,
+                programs,
+                WIDTH=d,
+                STRIDE=z.stride(0),
+                LINES=TILE_LINES,
+                ROWS=rows,
+                COLUMNS=columns,
+                HALF=half,
+                num_warps=4,
+                num_stages=stages,
+            )
+            grid = (-(-d // GRADIENTS_TILE[1]), parts)
+            gradients[grid](
+                z,
+                residual,
+                slopes,
+                n,
+                MAX_PROGRAM_ROWS,
+                WIDTH=d,
+                STRIDE=z.stride(0),
+                LINES=TILE_LINES,
+                ROWS=GRADIENTS_TILE[0],
+                COLUMNS=GRADIENTS_TILE[1],
+                HALF=half,
+                num_warps=4,
+                num_stages=GRADIENTS_TILE[2],
+            )
+            found.append(torch.cat([losses.sum(0).T, slopes.sum(0, dtype=torch.float64)], dim=1))
+    return torch.cat(found)[:lines]
 
 
 def _multiprocessors(z: Array) -> int:

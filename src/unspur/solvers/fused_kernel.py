@@ -140,3 +140,110 @@ def logistic_losses(  # type: ignore[no-untyped-def]
         tl.store(second + 2 + head, g_1.to(tl.float64), mask=in_head)
         if TAIL > 0:
             tl.store(second + 2 + tail, h_1.to(tl.float64), mask=in_tail)
+
+
+@triton.jit  # type: ignore[untyped-decorator,unused-ignore]
+def residuals(  # type: ignore[no-untyped-def]
+    z,
+    targets,
+    cell,
+    weight,
+    weights,
+    shifts,
+    factors,
+    label,
+    weighting,
+    residual,
+    partial,
+    n,
+    cells,
+    tiles,
+    programs,
+    WIDTH: tl.constexpr,
+    STRIDE: tl.constexpr,
+    LINES: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    HALF: tl.constexpr,
+):
+    """Losses of many lines, and their derivatives in the logits, over every `programs`-th tile of ROWS rows.
+
+    z (n, WIDTH) with rows STRIDE apart; targets (2, n); cell and weight (n,); weights (LINES, WIDTH), shifts (LINES,)
+    and factors (weightings, cells) in float32; label and weighting (LINES,) of each line. Writes `residual` (n, LINES)
+    in float32, and adds up to `partial` (programs, 2, LINES) in float64: loss, gradient in the intercept.
+    """
+    program = tl.program_id(0)
+    line = tl.arange(0, LINES)
+    shift = tl.load(shifts + line)
+    of_main = tl.load(label + line)
+    factor = tl.load(weighting + line) * cells
+    losses = tl.zeros((LINES,), tl.float64)
+    slopes = tl.zeros((LINES,), tl.float64)
+    for tile in range(program, tiles, programs):
+        rows = tile * ROWS + tl.arange(0, ROWS)
+        live = rows < n
+        start = z + rows.to(tl.int64)[:, None] * STRIDE
+        logit = tl.zeros((ROWS, LINES), tl.float32)
+        for first in range(0, WIDTH, COLUMNS):
+            column = first + tl.arange(0, COLUMNS)
+            inside = column < WIDTH
+            x = tl.load(start + column[None, :], mask=live[:, None] & inside[None, :], other=0.0)
+            w = tl.load(weights + line[None, :] * WIDTH + column[:, None], mask=inside[:, None], other=0.0)
+            if HALF:
+                high = w.to(tl.bfloat16)
+                logit = tl.dot(x, high, logit)
+                logit = tl.dot(x, (w - high.to(tl.float32)).to(tl.bfloat16), logit)
+            else:
+                logit = tl.dot(x.to(tl.float32), w, logit, input_precision="tf32x3")
+        group = tl.load(cell + rows, mask=live, other=0)
+        own = tl.load(weight + rows, mask=live, other=0.0).to(tl.float32)
+        concept = tl.load(targets + rows, mask=live, other=0.0).to(tl.float32)
+        main = tl.load(targets + n + rows, mask=live, other=0.0).to(tl.float32)
+        omega = own[:, None] * tl.load(factors + factor[None, :] + group[:, None])
+        target = tl.where(of_main[None, :] == 1, main[:, None], concept[:, None])
+        loss, slope = _loss_and_residual(logit + shift[None, :], target, omega)
+        losses += tl.sum(loss, axis=0).to(tl.float64)
+        slopes += tl.sum(slope, axis=0).to(tl.float64)
+        tl.store(residual + rows.to(tl.int64)[:, None] * LINES + line[None, :], slope, mask=live[:, None])
+    out = partial + program.to(tl.int64) * (2 * LINES)
+    tl.store(out + line, losses)
+    tl.store(out + LINES + line, slopes)
+
+
+@triton.jit  # type: ignore[untyped-decorator,unused-ignore]
+def gradients(  # type: ignore[no-untyped-def]
+    z,
+    residual,
+    partial,
+    n,
+    part_rows,
+    WIDTH: tl.constexpr,
+    STRIDE: tl.constexpr,
+    LINES: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    HALF: tl.constexpr,
+):
+    """Gradients in COLUMNS of the weights over `part_rows` rows: ``residualᵀ z``, into `partial` (parts, LINES, WIDTH).
+
+    Programs lie on a grid of columns and parts of the rows; float32 sums are of one part.
+    """
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    part = tl.program_id(1)
+    line = tl.arange(0, LINES)
+    inside = column < WIDTH
+    sums = tl.zeros((LINES, COLUMNS), tl.float32)
+    first = part.to(tl.int64) * part_rows
+    for start in range(0, part_rows, ROWS):
+        rows = first + start + tl.arange(0, ROWS)
+        live = rows < n
+        x = tl.load(z + rows[:, None] * STRIDE + column[None, :], mask=live[:, None] & inside[None, :], other=0.0)
+        slope = tl.trans(tl.load(residual + rows[:, None] * LINES + line[None, :], mask=live[:, None], other=0.0))
+        if HALF:
+            high = slope.to(tl.bfloat16)
+            sums = tl.dot(high, x, sums)
+            sums = tl.dot((slope - high.to(tl.float32)).to(tl.bfloat16), x, sums)
+        else:
+            sums = tl.dot(slope, x.to(tl.float32), sums, input_precision="tf32x3")
+    out = partial + part.to(tl.int64) * (LINES * WIDTH)
+    tl.store(out + line[:, None] * WIDTH + column[None, :], sums, mask=inside[None, :])

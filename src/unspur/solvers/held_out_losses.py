@@ -30,11 +30,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import expit
 
-from unspur._arrays import at_least, cast, like, lines, namespace, one_hot, place, sum_by
+from unspur._arrays import at_least, cast, like, lines, namespace, place, sum_by
 from unspur._typing import Array, FloatArray, IntArray
-from unspur.rows import CONCEPT, MAIN, Block, Weighting
+from unspur.rows import CONCEPT, MAIN, Block, GroupedRows, MappedRows, MemoryRows, RowSource, Summable, Weighting
 from unspur.solvers.logistic import loss_and_probability
-from unspur.solvers.scalars import Score, Standardisation
+from unspur.solvers.scalars import FoldScore, Score, Standardisation
 
 #: The series, in the order of the first axis of `GroupLosses.first`.
 SERIES = (
@@ -45,8 +45,14 @@ SERIES = (
     "concept over main",
     "concept over main beyond",
 )
+#: Sums over the groups 2·main + concept, from sums over all rows and over those with concept, main or both equal to 1.
+GROUPS_FROM_LABELS = np.array(
+    [[1.0, -1.0, -1.0, 1.0], [0.0, 1.0, 0.0, -1.0], [0.0, 0.0, 1.0, -1.0], [0.0, 0.0, 0.0, 1.0]]
+)
 #: Smallest positive number, in place of a determinant of zero.
 TINY = float(np.finfo(np.float64).tiny)
+#: Fewer rows are one block, however many groups they are in: a block costs more than what its rows would save.
+MIN_GROUPED_ROWS = 2**15
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +81,21 @@ class LeaveOneOut:
         omega, group = self.weighting(block), block.cell & 3
         share = omega / place(self.weight, omega)[group]
         rest = 1.0 / at_least(1.0 - share, 1e-12)
-        of_group = place(self.group.transpose(1, 2, 0), omega)[..., group]  # (5, q, m)
+        of_group = place(self.group.transpose(1, 2, 0), omega)[..., group]  # (5, q, m), or (5, q, 1) in one group
         of_all = place(self.total[:, :, None], omega)
-        g, b = (rest * (share * of_group[0] - omega * residual * x), rest * (share * of_group[1] - omega * residual))
-        own = omega * curvature
-        gg, gb, bb = (
-            total - mean + rest * (mean - row)
-            for total, mean, row in zip(of_all[2:], of_group[2:], (own * x * x, own * x, own), strict=True)
-        )
+        own = rest * omega
+        spread = rest * share
+        b = own * residual
+        g = spread * of_group[0] - b * x
+        b = spread * of_group[1] - b
+        own = own * curvature
+        bb = (of_all[4] - of_group[4]) + rest * of_group[4] - own
+        own *= x
+        gb = (of_all[3] - of_group[3]) + rest * of_group[3] - own
+        own *= x
+        gg = (of_all[2] - of_group[2]) + rest * of_group[2] - own
         determinant = at_least(gg * bb - gb**2, TINY)
-        return -(x * (bb * g - gb * b) + gg * b - gb * g) / determinant
+        return ((gb * b - bb * g) * x + gb * g - gg * b) / determinant
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,26 +123,6 @@ class ScalarModel:
             return losses
         shift = self.without.shift(x, p - targets, p * (1.0 - p), block)
         return loss_and_probability(logits + shift, targets)[0]
-
-
-@dataclass(frozen=True, slots=True)
-class GroupDerivatives:
-    """Derivatives of the weighted loss of each model, group by group; a call returns shape (4, 5, q)."""
-
-    model: ScalarModel
-    weighting: Weighting
-
-    def __call__(self, block: Block) -> Array:
-        """Sums of ∂γ, ∂b, ∂γγ, ∂γb and ∂bb over one block."""
-        model = self.model
-        x = model.standardise(model.score(block))
-        targets = lines(block.targets, model.label)
-        _, p = loss_and_probability(model.logits(x), targets)
-        omega = self.weighting(block)
-        residual, curvature = (p - targets) * omega, p * (1.0 - p) * omega
-        xp = namespace(omega)
-        rows = xp.stack([residual * x, residual, curvature * x * x, curvature * x, curvature])  # (5, q, m)
-        return xp.moveaxis(rows @ one_hot(block.cell & 3, 4, omega), -1, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,29 +182,45 @@ class GroupLosses:
 
 @dataclass(frozen=True, slots=True)
 class ScoresWithinGroups:
-    """Weights and k weighted scores, summed over each group, and products of scores, summed over all rows.
+    """Weights and k weighted scores, and products of scores, summed over all rows and over those with labels of 1.
 
-    A call returns shape (4 + k, 1 + k): [Σω, Σωx] of the groups, then [Σωx, Σωxx'].
+    A call returns shape (4 + k, 1 + k): [Σω, Σωx] times 1, concept, main, and concept · main; then [Σωx, Σωxx'].
     """
 
     weighting: Weighting
+    k: int
 
     def __call__(self, block: Block) -> Array:
-        """Sums over one block of k scores."""
-        omega, x = self.weighting(block), cast(block.z, np.float64)
+        """Sums over one block, of its first k columns."""
+        omega, x = self.weighting(block), cast(block.z[:, : self.k].T, np.float64)
         xp = namespace(omega)
-        rows = xp.concat([one_hot(block.cell & 3, 4, omega), x], axis=1) * omega[:, None]
-        return rows.T @ xp.concat([xp.ones_like(omega)[:, None], x], axis=1)
+        concept = omega * block.targets[CONCEPT]
+        labels = xp.stack([omega, concept, omega * block.targets[MAIN], concept * block.targets[MAIN]])
+        return xp.concat([labels, omega * x]) @ xp.concat([xp.ones_like(omega)[None], x]).T
 
     @staticmethod
     def correlations(sums: FloatArray) -> FloatArray:
         """Correlations of the scores inside groups, shape (k, k); 0 for a score that is constant there."""
-        weight, total, products = sums[:4, :1], sums[:4, 1:], sums[4:, 1:]
+        by_group = GROUPS_FROM_LABELS @ sums[:4]
+        weight, total, products = by_group[:, :1], by_group[:, 1:], sums[4:, 1:]
         mean = np.divide(total, weight, out=np.zeros_like(total), where=weight > 0)
         covariance = products - total.T @ mean
         deviation = np.sqrt(np.maximum(np.diag(covariance), 0.0))
         scale = np.outer(deviation, deviation)
         return np.asarray(np.divide(covariance, scale, out=np.zeros_like(scale), where=scale > 0))
+
+
+def own_scores(scores: RowSource, folds: int) -> Summable:
+    """Of each held-out row, its scores along the directions of its own fold; `folds` columns of `scores` each.
+
+    Of many rows in memory they are sorted by group.
+    """
+    if type(scores) is MemoryRows and scores.n_rows >= MIN_GROUPED_ROWS:
+        return GroupedRows(scores.z, scores.columns, folds)
+    pick = FoldScore(tuple(range(0, scores.n_features, folds)), folds)
+    if type(scores) is MemoryRows:
+        return MemoryRows(pick(scores.columns.block(scores.z, slice(None))).T, scores.columns)
+    return MappedRows(scores, lambda block: pick(block).T)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,10 +257,10 @@ class HeldOutLosses:
         compared = _concept_over_main(losses)
         beyond = compared if self.reference is None else compared - _concept_over_main(self.reference.losses(block))
         series = xp.concat([losses, losses - chance, compared, beyond])
-        group = one_hot(block.cell & 3, 4, weight)
         weighted = series * weight
-        squares = xp.stack([weighted * weight, weighted**2]) @ group
-        return GroupLosses(xp.stack([weight, weight**2]) @ group, weighted @ group, squares)
+        terms = xp.concat([xp.stack([weight, weight**2]), weighted, weighted * weight, weighted**2])
+        sums, k = sum_by(block.cell & 3, terms, 4), len(SERIES)
+        return GroupLosses(sums[:2], sums[2 : 2 + k], sums[2 + k :].reshape(2, k, 4))
 
 
 def _concept_over_main(losses: Array) -> Array:

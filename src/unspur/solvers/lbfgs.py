@@ -93,37 +93,46 @@ class CorrectionPairs:
         return x
 
 
-def minimize(objective: Objective, x: FloatArray, gtol: float, max_iter: int, noise: float = 0.0) -> DescentResult:
-    """L-BFGS from x until the gradient norm is below `gtol`.
+def minimize(
+    objective: Objective, x: FloatArray, gtol: float, max_iter: int, noise: float = 0.0, relative_gtol: float = np.inf
+) -> DescentResult:
+    """L-BFGS from x until the gradient norm is below `gtol`, and below `relative_gtol` times the objective.
 
     Below `noise` the gradient may be rounding error: there a search that gets no further for a while ends as well.
     """
     norm = np.inf
     for run in range(1, MAX_RUNS + 1):
-        search = _FineSearch(objective, gtol, noise)
+        search = _FineSearch(objective, gtol, noise, relative_gtol)
         x, reason = search.run(x, max_iter)
         value, reached = search.reached
         # A search that ends early, because the objective has no more digits, is continued while that helps.
-        if reached <= gtol or search.exhausted or reached > 0.5 * norm or run == MAX_RUNS:
+        solved = reached <= min(gtol, relative_gtol * value)
+        if solved or search.exhausted or reached > 0.5 * norm or run == MAX_RUNS:
             break
         norm = reached
     return DescentResult(x, value, reached, reason)
 
 
 def minimize_many(
-    objective: ManyObjectives, x: FloatArray, gtol: FloatArray, max_evaluations: int, noise: FloatArray
+    objective: ManyObjectives,
+    x: FloatArray,
+    gtol: FloatArray,
+    max_evaluations: int,
+    noise: FloatArray,
+    relative_gtol: FloatArray,
 ) -> list[DescentResult]:
-    """L-BFGS for m problems side by side, from points x (m, p), until each gradient norm is below its `gtol` (m,).
+    """L-BFGS for m problems side by side, from points x (m, p), until each is solved as by `minimize`.
 
     One call of `objective` evaluates one point of each problem that has not ended, so m problems over the same rows
-    need as many passes over them as the hardest alone. `noise` (m,) is as for `minimize`. A step that does not lower an
-    objective enough is shortened; the problems are convex, so every pair of corrections has a positive curvature.
+    need as many passes over them as the hardest alone. `gtol`, `noise` and `relative_gtol` have shape (m,). A step that
+    does not lower an objective enough is shortened; the problems are convex, so every pair of corrections has a
+    positive curvature.
     """
     results: dict[int, DescentResult] = {}
     evaluations = 1
     run = _ManyDescents(np.arange(len(x)), x, *objective(x, np.arange(len(x))))
     while True:
-        ended = run.ended(gtol[run.number], noise[run.number])
+        ended = run.ended(gtol[run.number], noise[run.number], relative_gtol[run.number])
         over = evaluations >= max_evaluations
         for k in np.flatnonzero(ended | over).tolist():
             reason = (
@@ -158,13 +167,13 @@ class _ManyDescents:
                 setattr(self, name, state[~ended])
         return self
 
-    def ended(self, gtol: FloatArray, noise: FloatArray) -> BoolArray:
+    def ended(self, gtol: FloatArray, noise: FloatArray, relative_gtol: FloatArray) -> BoolArray:
         """Which gradients are small enough, or may be rounding errors and become no smaller."""
         norm = np.linalg.norm(self.gradient, axis=1)
         halved = norm < 0.5 * self.smallest
         self.smallest, self.idle = np.where(halved, norm, self.smallest), np.where(halved, 0, self.idle + 1)
         exhausted = (self.idle >= MAX_IDLE_EVALUATIONS) & (norm <= np.minimum(noise, 2.0 * self.smallest))
-        return np.asarray((norm <= gtol) | exhausted)
+        return np.asarray((norm <= np.minimum(gtol, relative_gtol * self.value)) | exhausted)
 
     def choose_steps(self) -> None:
         """New directions for descents that have moved, by the two-loop recursion; sets `trial`."""
@@ -218,9 +227,9 @@ class _Converged(Exception):  # noqa: N818 — control flow, not an error
 class _FineSearch:
     """One run of L-BFGS-B on an objective whose small changes are taken from its gradient."""
 
-    def __init__(self, objective: Objective, gtol: float, noise: float):
+    def __init__(self, objective: Objective, gtol: float, noise: float, relative_gtol: float):
         self._objective = objective
-        self._gtol, self._noise = gtol, noise
+        self._gtol, self._noise, self._relative_gtol = gtol, noise, relative_gtol
         self._smallest, self._idle = np.inf, 0
         self.exhausted = False
         self._iterate: tuple[FloatArray, float, FloatArray, float] | None = None  # x, value, gradient, value shown
@@ -278,7 +287,7 @@ class _FineSearch:
         self._smallest = norm if self._idle == 0 else self._smallest
         # At or near the smallest gradient of the search, so that the point it ends at is as good as any.
         self.exhausted = self._idle >= MAX_IDLE_EVALUATIONS and norm <= min(self._noise, 2.0 * self._smallest)
-        if norm <= self._gtol or self.exhausted:
+        if norm <= min(self._gtol, self._relative_gtol * value) or self.exhausted:
             self._iterate = self._last
             raise _Converged
         return shown, gradient

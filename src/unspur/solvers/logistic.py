@@ -33,6 +33,7 @@ import numpy as np
 from unspur._arrays import (
     backward,
     cast,
+    columns_at,
     counting,
     empty,
     empty64,
@@ -41,20 +42,22 @@ from unspur._arrays import (
     lines,
     matching,
     namespace,
-    place,
     sum_by,
     total,
 )
 from unspur._resources import one_scipy_thread
 from unspur._typing import Array, FloatArray, IntArray
 from unspur.rows import CONCEPT, MAIN, Block, RowSource, Weighting
-from unspur.solvers.lbfgs import MANY_CORRECTIONS, minimize, minimize_many
+from unspur.solvers.lbfgs import MANY_CORRECTIONS, DescentResult, minimize, minimize_many
 from unspur.solvers.outcome import MIN_LABEL_GRADIENT, Outcome, outcome_of, rounding_error, warn_not_converged
 from unspur.solvers.whitening import Geometry, Whitening
 
 #: Largest logit, by the size of its type, for which ``log(1 + exp(−η)) + η`` gives the loss without overflow or visible
 #: cancellation.
 MAX_PLAIN_LOGIT = {4: 80.0, 8: 300.0}
+#: Bound on the gradient over the objective, both relative to zero weights. On separable rows a small loss has a small
+#: gradient everywhere, so a bound on the gradient alone ends a descent far from the minimum of a small penalty.
+MAX_GRADIENT_TO_LOSS = 1e-3
 
 
 def loss_and_probability(logits: Array, targets: Array) -> tuple[FloatArray, FloatArray]:
@@ -141,7 +144,8 @@ class LogisticLosses:
         logits += like(self.shift.reshape(-1, 1), logits)
         targets = matching(lines(block.targets, self.labels), logits)  # (q, m)
         losses, residual = loss_and_probability(logits.reshape(n_weightings, q, -1), targets)
-        omega = matching(place(self.factors, block.weight)[:, block.cell] * block.weight, logits)
+        omega = columns_at(self.factors, block.cell, logits)
+        omega *= matching(block.weight, logits)
         omega = omega[:, None]  # (weightings, 1, m)
         residual -= targets
         residual *= omega
@@ -365,6 +369,10 @@ class LinearModel:
         """The logits as a function of blocks."""
         return LinearLogits(self.weights, self.intercepts, self.centre, centred)
 
+    def intercepts_at(self, centre: FloatArray) -> FloatArray:
+        """Intercepts for rows around another centre (d,), shape (k,)."""
+        return np.asarray(self.intercepts + self.weights @ (centre - self.centre))
+
     @property
     def intercepts_uncentred(self) -> FloatArray:
         """Intercepts for rows that are not centred, shape (k,)."""
@@ -393,6 +401,8 @@ class SoftmaxObjective:
     whitening: Whitening
     n_logits: int
     in_float64: bool = False
+    #: The model at x = 0, around which weights are penalised; None for zero weights and intercepts.
+    origin: LinearModel | None = None
     evaluations: int = field(default=0, init=False)
 
     @property
@@ -413,8 +423,9 @@ class SoftmaxObjective:
         decay, squared_lengths = self.whitening.decay, self.whitening.squared_lengths
         slopes = sums[1 + k :].reshape(logits.weights.shape)
         if squared_lengths is None:
-            gradient = (slopes + decay * logits.weights) @ self.whitening.transform
-            length = float(np.sum(logits.weights**2))
+            penalised = logits.weights if self.origin is None else logits.weights - self.origin.weights
+            gradient = (slopes + decay * penalised) @ self.whitening.transform
+            length = float(np.sum(penalised**2))
         else:  # the penalty is on the weights after the removal, whose lengths differ
             a = x[:-k].reshape(k, -1)
             gradient = slopes @ self.whitening.transform + decay * squared_lengths * a
@@ -424,13 +435,15 @@ class SoftmaxObjective:
     def logits(self, x: FloatArray) -> LinearLogits:
         """Weights and intercepts at x."""
         k, geometry = self.n_logits, self.whitening.geometry
-        weights = x[:-k].reshape(k, -1) @ self.whitening.transform.T
-        return LinearLogits(weights, INTERCEPT_SCALE * x[-k:], geometry.centre, geometry.far_from_zero, self.in_float64)
+        weights, intercepts = x[:-k].reshape(k, -1) @ self.whitening.transform.T, INTERCEPT_SCALE * x[-k:]
+        if self.origin is not None:
+            weights = weights + self.origin.weights
+            intercepts = intercepts + self.origin.intercepts_at(geometry.centre)
+        return LinearLogits(weights, intercepts, geometry.centre, geometry.far_from_zero, self.in_float64)
 
     def at(self, model: LinearModel) -> FloatArray:
         """The x whose logits are these (weights brought to the span of the rows)."""
-        centre = self.whitening.geometry.centre
-        intercepts = model.intercepts + model.weights @ (centre - model.centre)
+        intercepts = model.intercepts_at(self.whitening.geometry.centre)
         return np.append(self.whitening.coordinates(model.weights.T).T, intercepts / INTERCEPT_SCALE)
 
     def start(self) -> tuple[FloatArray, float]:
@@ -464,6 +477,7 @@ def solve_softmax(
     n_classes: int,
     *,
     start: LinearModel | None = None,
+    origin: LinearModel | None = None,
     tol: float = 1e-6,
     max_iter: int = 1000,
 ) -> LinearModel:
@@ -474,25 +488,44 @@ def solve_softmax(
     weighting : row weights ω, summing to one.
     whitening : coordinates and penalty.
     start : a solution of a neighbouring problem.
-    tol : bound on the gradient in whitened coordinates, relative to the one at zero weights and intercepts.
+    origin : a model around which weights are penalised, ``λ/2 ‖W − W₀‖²``, and at which the descent starts.
+    tol : bound on the gradient in whitened coordinates, relative to the one at zero weights and intercepts. The
+        gradient is also bounded by the objective (`MAX_GRADIENT_TO_LOSS`).
 
     Non-convergence is an outcome with a reason; the weights are then those of the last iterate.
     """
     objective = SoftmaxObjective(rows, weighting, whitening, n_logits(n_classes))
     x, scale = objective.start()
-    x, outcome = solve_whitened(objective, x if start is None else objective.at(start), scale, tol, max_iter)
+    x = x if start is None else objective.at(start)
+    if origin is not None:
+        objective, x = replace(objective, origin=origin), np.zeros(objective.size)
+    relative_tol = float(_gradient_to_loss(np.array(whitening.decay), n_classes))
+    x, outcome = solve_whitened(objective, x, scale, tol, max_iter, relative_tol)
     return objective.model(x, outcome)
 
 
+def _gradient_to_loss(decay: FloatArray, n_classes: int) -> FloatArray:
+    """Bounds on the relative gradient over the objective; none without a penalty, since there may be no minimum."""
+    return np.where(decay > 0, MAX_GRADIENT_TO_LOSS / np.log(n_classes), np.inf)
+
+
 def solve_whitened(
-    objective: CountedObjective, x: FloatArray, scale: float, tol: float, max_iter: int
+    objective: CountedObjective, x: FloatArray, scale: float, tol: float, max_iter: int, relative_tol: float = np.inf
 ) -> tuple[FloatArray, FitOutcome]:
-    """Descend from x until the gradient norm is below ``tol · scale``; returns the last point and the outcome."""
+    """Descend from x until the gradient norm is below ``tol · scale``; returns the last point and the outcome.
+
+    It must also be below ``relative_tol · scale`` times the objective.
+    """
     scale = max(scale, MIN_LABEL_GRADIENT)
+    gtol, relative_gtol = tol * scale, relative_tol * scale
     with one_scipy_thread():
-        end = minimize(objective, x, tol * scale, max_iter, rounding_error(objective.dtype) * scale)
-    found = outcome_of(end, tol * scale, scale, objective.dtype, objective.evaluations)
-    return end.x, FitOutcome(found.converged, found.reason, found.objective, found.gradient, found.evaluations)
+        end = minimize(objective, x, gtol, max_iter, rounding_error(objective.dtype) * scale, relative_gtol)
+    return end.x, _fit_outcome(end, min(gtol, relative_gtol * end.value), scale, objective.dtype, objective.evaluations)
+
+
+def _fit_outcome(end: DescentResult, gtol: float, scale: float, dtype: np.dtype[Any], evaluations: int) -> FitOutcome:
+    found = outcome_of(end, gtol, scale, dtype, evaluations)
+    return FitOutcome(found.converged, found.reason, found.objective, found.gradient, found.evaluations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -601,12 +634,12 @@ def solve_softmax_many(
     gradient = objective(x, everything)[1]
     x[:, -k:] = first_intercepts(gradient[:, -k:])
     scale = np.maximum(np.linalg.norm(gradient, axis=1), MIN_LABEL_GRADIENT)
-    ends = minimize_many(objective, x, tol * scale, 2 * max_iter, rounding_error(rows.dtype) * scale)
+    gtol, relative_gtol = tol * scale, _gradient_to_loss(objective.decay, n_classes) * scale
+    ends = minimize_many(objective, x, gtol, 2 * max_iter, rounding_error(rows.dtype) * scale, relative_gtol)
     weights = objective.weights(np.stack([end.x for end in ends]), everything)
     models = []
-    for own, end, unit in zip(weights, ends, scale.tolist(), strict=True):
-        found = outcome_of(end, tol * unit, unit, rows.dtype, end.evaluations + 1)
-        outcome = FitOutcome(found.converged, found.reason, found.objective, found.gradient, found.evaluations)
+    for own, end, unit, relative in zip(weights, ends, scale.tolist(), relative_gtol.tolist(), strict=True):
+        outcome = _fit_outcome(end, min(tol * unit, relative * end.value), unit, rows.dtype, end.evaluations + 1)
         models.append(LinearModel(own, INTERCEPT_SCALE * end.x[-k:], geometry.centre, outcome))
     return models
 

@@ -101,7 +101,7 @@ WarmStart: TypeAlias = tuple[Pair | None, Pair | None]
 class Spectrum:
     """Principal axes E (d, r) of the rows around `centre` (d,), the unit u, and variances (r,) in units of u².
 
-    With a symmetric `inverse_sqrt` T (d, d), axes and weights are those of the rows ``(x − centre) T``, which are never
+    With an `inverse_factor` T (d, d), axes and weights are those of the rows ``(x − centre) T``, which are never
     computed: such weights w act on the original rows as ``T w``, and `loadings` are ``T E``.
 
     The second moment C is diagonal in these coordinates, so combinations of C and the identity are inverted
@@ -117,10 +117,10 @@ class Spectrum:
     loadings: FloatArray
 
     @classmethod
-    def of(cls, geometry: Geometry, inverse_sqrt: FloatArray | None = None, itemsize: int = 8) -> Spectrum:
+    def of(cls, geometry: Geometry, inverse_factor: FloatArray | None = None, itemsize: int = 8) -> Spectrum:
         """The eigenvectors of the second moment on its range."""
-        if inverse_sqrt is not None:
-            geometry = geometry.transformed(inverse_sqrt, itemsize)
+        if inverse_factor is not None:
+            geometry = geometry.transformed(inverse_factor, itemsize)
         axes, variance = geometry.principal_axes()
         axes, unit = np.ascontiguousarray(axes), float(np.sqrt(variance.mean()))
         loadings = axes if geometry.loadings is None else geometry.loadings

@@ -17,7 +17,9 @@ import scipy.linalg.lapack
 from unspur._arrays import on_numpy
 from unspur._resources import one_scipy_thread
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
+from unspur.exceptions import InputError
 from unspur.rows import MAX_UNCENTRED_DISTANCE, MemoryRows, RowSource, backend_of
+from unspur.solvers.statistics import COVARIANCE_OVERFLOWS
 from unspur.solvers.whitening import MIN_DEVIATION_SHARE
 from unspur.subspace import MAX_OUTSIDE_SHARE, AffineMap, Subspace
 
@@ -64,14 +66,20 @@ class RowSpan:
         rows = np.concatenate([copy if mask is None else copy[mask] for copy, mask in zip(copies, masks, strict=True)])
         centre = rows.mean(axis=0)
         rows -= centre
-        spread = float(rows.std(axis=0).max())
+        with np.errstate(over="ignore"):
+            spread = float(rows.std(axis=0).max())
+        if not np.isfinite(spread):
+            raise InputError(COVARIANCE_OVERFLOWS)
         if spread == 0.0 or np.abs(centre).max() > MAX_UNCENTRED_DISTANCE * spread:
             return None, list(sets)  # nothing to span, or rounding of the rows counts, which this would hide
         with one_scipy_thread():
             size = int(scipy.linalg.lapack.dgeqrf_lwork(d, n)[0])
             reflections, factors, _, _ = scipy.linalg.lapack.dgeqrf(rows.T, lwork=size, overwrite_a=True)
         upper = np.triu(reflections[:n])
-        lengths = np.linalg.norm(upper, axis=1)
+        with np.errstate(over="ignore", invalid="ignore"):
+            lengths = np.linalg.norm(upper, axis=1)
+        if not np.isfinite(lengths).all():
+            raise InputError(COVARIANCE_OVERFLOWS)
         kept = np.flatnonzero(lengths > MIN_LENGTH_SHARE * lengths.max())
         inside, axes = upper[kept].T, None
         if not whole:

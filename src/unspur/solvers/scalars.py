@@ -2,10 +2,11 @@
 
 Conventions
 -----------
-- q models, m rows of a block. A *score* turns a block of projected rows into x (q, m), one line per model. Two are
-  needed: a linear one (`LinearScore`), and one that takes for each row the column of the fold that row is held out in
-  (`FoldScore`).
+- q models, m rows of a block. A *score* turns a block of projected rows into x (q, m), one line per model, or (1, m) if
+  all models have the same. There is a linear one (`LinearScore`), one that takes for each row the column of the fold
+  that row is held out in (`FoldScore`), and one that takes the same columns for all rows (`ColumnScore`).
 - γ and b are of shape (q,), on standardised scores. A sum is (6, q): loss, ∂γ, ∂b, ∂γγ, ∂γb, ∂bb.
+- The rows of a block may share one cell, which is then an array of length 1 and broadcasts (`GroupedRows`).
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from unspur._arrays import at_least, empty64, like, lines, namespace, one_of_each, place
+from unspur._arrays import at_least, empty64, like, lines, namespace, one_of_each, place, sum_by
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
-from unspur.rows import Block, RowSource, Weighting
+from unspur.rows import Block, Summable, Weighting
 from unspur.solvers.logistic import loss_and_probability
 
 Score: TypeAlias = Callable[[Block], Array]
@@ -46,26 +47,32 @@ class LinearScore:
 
 @dataclass(frozen=True, slots=True)
 class FoldScore:
-    """Column ``offset + fold − 1`` of each row, for q = 2 models; rows of fold 0 get column `offset`.
+    """Column ``offset + fold − 1`` of each row, one line for each of `offsets`; rows of fold 0 get column `offset`."""
 
-    With `other`, the second model has columns of its own, from there on. `folds` columns belong to each.
-    """
-
-    offset: int
+    offsets: tuple[int, ...]
     folds: int
-    other: int | None = None
 
     def __call__(self, block: Block) -> Array:
-        """Scores of shape (2, m)."""
+        """Scores of shape (offsets, m)."""
         xp = namespace(block.z)
-        if self.other is None:
-            return xp.broadcast_to(self._columns(block, self.offset), (2, len(block.z)))
-        return xp.stack([self._columns(block, self.offset), self._columns(block, self.other)])
+        return xp.stack([self._columns(block, offset) for offset in self.offsets])
 
     def _columns(self, block: Block, offset: int) -> Array:
         if self.folds == 1:  # the same column for all
             return block.z[:, offset]
         return one_of_each(block.z, offset + at_least(block.fold - 1, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnScore:
+    """Columns `first` to `last` of the rows."""
+
+    first: int
+    last: int
+
+    def __call__(self, block: Block) -> Array:
+        """Scores of shape (last − first + 1, m)."""
+        return block.z[:, self.first : self.last + 1].T
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +83,9 @@ class Standardisation:
     deviation: FloatArray
 
     def __call__(self, scores: Array) -> Array:
-        """Scores with mean zero and unit variance."""
-        return (scores - like(self.mean[:, None], scores)) / like(self.deviation[:, None], scores)
+        """Scores, (q, m) or a common (1, m), with mean zero and unit variance."""
+        own = slice(len(scores))
+        return (scores - like(self.mean[own, None], scores)) / like(self.deviation[own, None], scores)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,21 +101,23 @@ class ScoreMoments:
         x, omega = self.score(block), self.weighting(block)
         positive = block.targets * omega  # (2, m)
         label = place(self.label, omega)
-        moments = empty64((6, len(x)), omega)
+        moments = empty64((6, len(self.label)), omega)
         moments[0] = omega.sum()
         moments[1] = omega @ omega
         moments[2] = x @ omega
         moments[3] = (x * x) @ omega
         moments[4] = positive.sum(1)[label]
-        moments[5] = one_of_each(x @ positive.T, label)
+        products = x @ positive.T  # (q or 1, 2)
+        moments[5] = products[0][label] if len(x) == 1 else one_of_each(products, label)
         return moments
 
 
 @dataclass(frozen=True, slots=True)
 class ScalarLoss:
-    """Loss, gradient and Hessian of each model in (γ, b) on standardised scores; a call returns shape (6, q).
+    """Loss, gradient and Hessian of each model in (γ, b) on standardised scores.
 
-    The rows of the result: loss, ∂γ, ∂b, ∂γγ, ∂γb, ∂bb.
+    A call returns loss, ∂γ, ∂b, ∂γγ, ∂γb and ∂bb, shape (6, q); shape (6, q, 4) if `by_group`, summed over the rows of
+    each group 2·y + concept.
     """
 
     gamma: FloatArray
@@ -116,6 +126,7 @@ class ScalarLoss:
     standardise: Standardisation
     label: IntArray
     weighting: Weighting
+    by_group: bool = False
 
     def __call__(self, block: Block) -> FloatArray:
         """Sums over one block."""
@@ -124,19 +135,17 @@ class ScalarLoss:
         logits += like(self.intercept[:, None], x)
         targets = lines(block.targets, self.label)
         losses, p = loss_and_probability(logits, targets)
-        sums = empty64((6, len(x)), omega)
-        sums[0] = losses @ omega
         curvature = p * (1.0 - p)
         p -= targets
         residual = p
-        sums[2] = residual @ omega
-        sums[5] = curvature @ omega
-        residual *= x
-        sums[1] = residual @ omega
-        curvature *= x
-        sums[4] = curvature @ omega
-        curvature *= x
-        sums[3] = curvature @ omega
+        terms = [losses, residual * x, residual, curvature * x * x, curvature * x, curvature]
+        if self.by_group:
+            weighted = namespace(omega).concat(terms) * omega
+            sums: FloatArray = sum_by(block.cell & 3, weighted, 4).reshape(6, len(self.label), 4)
+            return sums
+        sums = empty64((6, len(self.label)), omega)
+        for total, term in zip(sums, terms, strict=True):
+            total[:] = term @ omega
         return sums
 
 
@@ -153,7 +162,7 @@ class ScalarFit:
 
 
 def fit_scalars(
-    rows: RowSource,
+    rows: Summable,
     score: Score,
     label: IntArray,
     weighting: Weighting,
@@ -190,7 +199,7 @@ def fit_scalars(
         step = size * _newton_step(sums)
         trial = theta - step
         there = evaluate(trial)
-        better = there[0] <= sums[0] + 1e-15 * np.abs(sums[0])
+        better = there[0] <= sums[0] + 1e-13 * np.abs(sums[0])  # the last step gains less than a rounding error
         theta, sums = np.where(better, trial, theta), np.where(better, there, sums)
         size = np.where(better, 1.0, size / 2.0)
         converged = bool(np.max(np.abs(step), initial=0.0) <= tol)

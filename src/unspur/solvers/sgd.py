@@ -104,15 +104,15 @@ def solve_pair_by_sgd(
     excluded: Subspace,
     settings: SGDSettings,
     rng: np.random.Generator,
-    inverse_sqrt: FloatArray | None = None,
+    inverse_factor: FloatArray | None = None,
 ) -> Pair:
-    """Orthogonal weights for both labels, orthogonal to `excluded`; on rows ``(x − centre) inverse_sqrt`` if given.
+    """Orthogonal weights for both labels, orthogonal to `excluded`; on rows ``(x − centre) inverse_factor`` if given.
 
     Batches are drawn by `weighting`; after each epoch the loss of the rows weighted by `validation` is measured, and
     the best weights are kept once it has not improved for `patience` epochs. The main-task weights are those of
     ``(I − P_{w_s}) u``. The objective reported is the best validation loss.
     """
-    problem = _LabelProblem(rows, weighting, validation, centre, excluded, settings, None, inverse_sqrt)
+    problem = _LabelProblem(rows, weighting, validation, centre, excluded, settings, None, inverse_factor)
     return Pair(*problem.solve(rng))
 
 
@@ -143,11 +143,11 @@ class _LabelProblem:
     excluded: Subspace
     settings: SGDSettings
     only: int | None
-    inverse_sqrt: FloatArray | None = None
+    inverse_factor: FloatArray | None = None
 
     def on_rows(self, weights: FloatArray) -> FloatArray:
         """Weights (q, d), or a gradient in them, through the symmetric matrix."""
-        return weights if self.inverse_sqrt is None else weights @ self.inverse_sqrt
+        return weights if self.inverse_factor is None else weights @ self.inverse_factor
 
     def weights(self, parameters: FloatArray) -> FloatArray:
         """Weights (q, d) of the parameters (q, d)."""

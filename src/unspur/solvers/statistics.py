@@ -21,6 +21,8 @@ from unspur._typing import Array, BoolArray, FloatArray
 from unspur.exceptions import GroupSizeError, InputError
 from unspur.rows import Block, RowSource, Weighting
 
+#: What is said of rows whose products are infinite.
+COVARIANCE_OVERFLOWS = "The covariance of X overflows its floating-point type. Rescale X, or use float64."
 #: Which classes get the same total weight.
 Balance: TypeAlias = Literal["none", "concept", "main", "group"]
 #: Axes of (y, concept) inside a class of each balance: summed over to get the weight of the class.
@@ -152,8 +154,12 @@ class Moments:
         mean = sums[:-1] / sums[-1]
 
         def scatter(block: Block) -> Array:
-            scaled = block.z - place(mean.astype(kind), block.z)
-            scaled *= cast((weighting(block) ** 0.5)[:, None], kind)
+            z, weight = block.z, weighting(block)
+            if isinstance(z, np.ndarray) and not weight.all():  # held-out rows; on a device, looking would mean waiting
+                counted = np.flatnonzero(weight)
+                z, weight = z.take(counted, axis=0), weight[counted]
+            scaled = z - place(mean.astype(kind), z)
+            scaled *= cast((weight**0.5)[:, None], kind)
             with np.errstate(over="ignore", invalid="ignore"):  # rows too large for it are refused by `Geometry`
                 return cast(scaled.T @ scaled, np.float64)
 

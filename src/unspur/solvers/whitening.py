@@ -79,7 +79,7 @@ class Geometry:
         if variance.min() > 0:
             correlation = second / np.outer(deviation, deviation)
             level = deviation.min() > MIN_COLUMN_SHARE[itemsize] * deviation.max()
-            if level and _smallest_pivot(correlation) > max(MIN_FULL_RANK_PIVOT, 10.0 * moments.noise):
+            if level and smallest_pivot(correlation) > max(MIN_FULL_RANK_PIVOT, 10.0 * moments.noise):
                 return cls(moments.mean, second, None, None, far)
         values, vectors = np.linalg.eigh(second)
         real = values > values[-1] * MIN_DEVIATION_SHARE[itemsize] ** 2
@@ -89,7 +89,9 @@ class Geometry:
         """The geometry of ``(x − centre) matrix``, from the second moment; the centre stays."""
         second = matrix.T @ self.second @ matrix
         values, vectors = np.linalg.eigh(0.5 * (second + second.T))
-        real = values > values[-1] * MIN_DEVIATION_SHARE[itemsize] ** 2
+        real = values > max(values[-1], 0.0) * MIN_DEVIATION_SHARE[itemsize] ** 2
+        if not real.any():
+            raise InputError("All rows are the same after the removal, so there is nothing to fit a head on.")
         basis = vectors[:, real]
         return Geometry(self.centre, second, basis, values[real], self.far_from_zero, matrix @ basis)
 
@@ -123,37 +125,48 @@ class Geometry:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """The metric in which directions of concept and task are orthogonal: centre (d,), T (d, d) and its inverse.
+    """The metric in which directions of concept and task are orthogonal: centre (d,), a factor L (d, d) and T = L⁻ᵀ.
 
     ::
 
         M(τ) = (1 − τ) · tr(Σ)/r · I + τ · Σ        w_spᵀ M w_mt = 0
 
     Σ is the covariance of the training rows and r its rank. At τ = 0 weights are orthogonal, as in the paper; at τ = 1
-    their scores are uncorrelated over the training rows. In the coordinates ``x̃ = (x − c) T`` with ``T = M^(−1/2)``,
-    symmetric and on the range of M, directions are orthogonal in the ordinary sense. Rows are never transformed: the
-    weights ``T v`` on the rows read a direction v of these coordinates. The projection off an orthonormal V there is
-    oblique here: ``x ↦ x − (x − c) R Lᵀ`` with ``R = T V`` and ``L = T⁻¹ V``.
+    their scores are uncorrelated over the training rows. With ``M = L Lᵀ``, in the coordinates ``x̃ = (x − c) T``
+    directions are orthogonal in the ordinary sense. Rows are never transformed: the weights ``T v`` on the rows read a
+    direction v of these coordinates. The projection off an orthonormal V there is oblique here:
+    ``x ↦ x − (x − c) R Kᵀ`` with ``R = T V`` and ``K = L V``.
+
+    L is triangular (Cholesky) if M is well-conditioned, and the symmetric root of M on its range if not, or if
+    `symmetric` is set: an exact solver finds the same directions on the rows with any factor, but SGD does not.
+    `condition` is that of M, or a bound on it.
     """
 
     centre: FloatArray
-    inverse_sqrt: FloatArray
-    sqrt: FloatArray
+    inverse_factor: FloatArray
+    factor: FloatArray
     condition: float
 
     @classmethod
-    def of_rows(cls, rows: RowSource, weighting: Weighting, tau: float) -> Metric:
+    def of_rows(cls, rows: RowSource, weighting: Weighting, tau: float, *, symmetric: bool = False) -> Metric:
         """M(τ) of the rows under a weighting; from float64 products where T would magnify rounding."""
-        geometry = Geometry.of_rows(rows, weighting)
-        metric = cls.of(geometry.centre, geometry.second, tau, geometry.rank)
+        metric = cls.of(Geometry.of_rows(rows, weighting), tau, symmetric=symmetric)
         if metric.condition > MAX_NATIVE_CONDITION and rows.dtype.itemsize < 8:
-            geometry = Geometry.of_rows(rows, weighting, in_float64=True)
-            metric = cls.of(geometry.centre, geometry.second, tau, geometry.rank)
+            metric = cls.of(Geometry.of_rows(rows, weighting, in_float64=True), tau, symmetric=symmetric)
         return metric
 
     @classmethod
-    def of(cls, centre: FloatArray, covariance: FloatArray, tau: float, rank: int) -> Metric:
-        """M(τ) from the centre, covariance and rank of the rows."""
+    def of(cls, geometry: Geometry, tau: float, *, symmetric: bool = False) -> Metric:
+        """M(τ) from the geometry of the rows."""
+        centre, covariance, rank = geometry.centre, geometry.second, geometry.rank
+        bound = 1.0 + tau * rank / (1.0 - tau) if tau < 1.0 else np.inf
+        if bound <= MAX_NATIVE_CONDITION and not symmetric:
+            matrix = tau * covariance
+            matrix[np.diag_indices_from(matrix)] += (1.0 - tau) * float(np.trace(covariance)) / rank
+            factor: FloatArray = np.linalg.cholesky(matrix).astype(np.float64, copy=False)
+            with one_scipy_thread():
+                inverse = scipy.linalg.lapack.dtrtri(factor, lower=1)[0]
+            return cls(centre, np.ascontiguousarray(inverse.T), factor, bound)
         values, vectors = np.linalg.eigh(covariance)
         values = np.maximum(values, 0.0)
         real = values > MIN_VARIANCE_SHARE * values[-1]
@@ -173,13 +186,13 @@ class Metric:
         return AffineMap(self.centre, *self._factors(subspace), "keep", self.centre)
 
     def _factors(self, subspace: Subspace) -> tuple[FloatArray, FloatArray]:
-        """R and L with ``LᵀR = I`` to the last digit, which T and its inverse lose if the scales of M are far apart."""
-        right, left = self.inverse_sqrt @ subspace.basis, self.sqrt @ subspace.basis
+        """R and K with ``KᵀR = I`` to the last digit, which T and L lose if the scales of M are far apart."""
+        right, left = self.inverse_factor @ subspace.basis, self.factor @ subspace.basis
         return right, left @ np.linalg.inv(right.T @ left)
 
     def weights_of(self, subspace: Subspace) -> Subspace:
         """Span of the weights on the rows that read a subspace of these coordinates."""
-        return Subspace.spanned_by(self.inverse_sqrt @ subspace.basis) if subspace.dim else subspace
+        return Subspace.spanned_by(self.inverse_factor @ subspace.basis) if subspace.dim else subspace
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +258,7 @@ class Whitening:
         return self.pull_back(self.geometry.second @ weights / 4.0 + self.decay * weights)
 
 
-def _smallest_pivot(correlation: FloatArray) -> float:
+def smallest_pivot(correlation: FloatArray) -> float:
     """Smallest share of a column's variance that earlier columns leave unexplained; 0 if not definite."""
     try:
         return float(np.diag(np.linalg.cholesky(correlation)).min() ** 2)

@@ -1,9 +1,25 @@
 """Put a removal into a model: fold it into the next linear layer, hook it into a network, or export it.
 
-torch and onnx are imported only by the functions that need them.
+`scrub` removes a concept from every layer of a network. torch, onnx and sentence-transformers are imported only by the
+functions that need them.
 """
 
 from unspur.surgery.folding import fold, to_onnx
-from unspur.surgery.hooks import Attachment, as_module, attach
+from unspur.surgery.hooks import Attachment, as_module, as_sentence_module, attach
+from unspur.surgery.network_folding import FoldedNetwork
+from unspur.surgery.scrubbing import Scrubbing, scrub
+from unspur.surgery.scrubbing_report import LayerLeakage, ScrubbingReport
 
-__all__ = ["Attachment", "as_module", "attach", "fold", "to_onnx"]
+__all__ = [
+    "Attachment",
+    "FoldedNetwork",
+    "LayerLeakage",
+    "Scrubbing",
+    "ScrubbingReport",
+    "as_module",
+    "as_sentence_module",
+    "attach",
+    "fold",
+    "scrub",
+    "to_onnx",
+]

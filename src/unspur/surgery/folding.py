@@ -153,10 +153,11 @@ def fold(*steps: Any) -> Any:
     ----------
     *steps :
         In the order that rows pass through them. First any number of removals (AffineMap or fitted remover) and fitted
-        PCA, IncrementalPCA, TruncatedSVD or StandardScaler; last the linear layer: a ``torch.nn.Linear``, or a fitted
-        scikit-learn model that scores rows by ``x @ coef_.T + intercept_``. Fitted pipelines stand for their steps. A
-        fitted `RobustClassifier` is a removal and a layer, and may be the only step. Steps that know the names of their
-        columns must agree on them, except across a step that makes new features (PCA).
+        PCA, IncrementalPCA, TruncatedSVD or StandardScaler; last the linear layer: a ``torch.nn.Linear``, a ``Conv1D``
+        of transformers, or a fitted scikit-learn model that scores rows by ``x @ coef_.T + intercept_``. Fitted
+        pipelines stand for their steps. A fitted `RobustClassifier` is a removal and a layer, and may be the only step.
+        Steps that know the names of their columns must agree on them, except across a step that makes new features
+        (PCA).
 
     Returns
     -------
@@ -177,7 +178,7 @@ def fold(*steps: Any) -> Any:
     """
     before, last, (weight, bias) = _folded(steps)
     if _is_torch_module(last):
-        return _write_torch(last, weight, bias)
+        return write_torch(last, weight, bias)
     # A bare AffineMap has no names for its columns, and does not change them: those of the next step hold.
     first = next(step for step in (*before, last) if not isinstance(step, AffineMap))
     return _write_sklearn(last, weight, bias, getattr(first, "feature_names_in_", None))
@@ -195,9 +196,10 @@ def _folded(steps: tuple[Any, ...]) -> tuple[list[Any], Any, Layer]:
         return [*before, last], last.head_, _pulled_back(before, last.head_)
     if not before:
         got = ", ".join(type(step).__name__ for step in steps) or "none"
+        inner = " Pass its best_estimator_." if hasattr(last, "best_estimator_") else ""
         raise InputError(
             f"fold needs at least two steps, the last of them the linear layer; got {got}. "
-            "Example: fold(removal, layer)."
+            f"Example: fold(removal, layer).{inner}"
         )
     return before, last, _pulled_back(before, last)
 
@@ -205,7 +207,7 @@ def _folded(steps: tuple[Any, ...]) -> tuple[list[Any], Any, Layer]:
 def _pulled_back(before: list[Any], last: Any) -> Layer:
     """Weights of the layer, through all steps before it."""
     stages = [as_stage(step) for step in before]
-    weight, bias = _read_torch(last) if _is_torch_module(last) else _read_sklearn(last)
+    weight, bias = read_torch(last) if _is_torch_module(last) else _read_sklearn(last)
     name = type(last).__name__
     for stage in reversed(stages):
         if weight.shape[1] != stage.n_out:
@@ -230,11 +232,28 @@ def _is_torch_module(layer: Any) -> bool:
     return torch is not None and isinstance(layer, torch.nn.Module)
 
 
-def _read_torch(layer: Any) -> Layer:
+def is_conv1d(layer: Any) -> bool:
+    """Whether a layer is a ``Conv1D`` of transformers, as GPT-2 has them: a linear layer with transposed weights."""
+    utils = sys.modules.get("transformers.pytorch_utils")
+    return utils is not None and isinstance(layer, utils.Conv1D) and type(layer).forward is utils.Conv1D.forward
+
+
+def is_linear(layer: Any) -> bool:
+    """Whether a module computes x Wᵀ + b.
+
+    A subclass with a forward of its own (quantised, low-rank adapters) computes something else.
+    """
     import torch
 
-    # A subclass with a forward of its own (quantised, low-rank adapters) computes something else than x Wᵀ + b.
-    if not isinstance(layer, torch.nn.Linear) or type(layer).forward is not torch.nn.Linear.forward:
+    plain = isinstance(layer, torch.nn.Linear) and type(layer).forward is torch.nn.Linear.forward
+    return plain or is_conv1d(layer)
+
+
+def read_torch(layer: Any) -> Layer:
+    """Weights (m, d) and bias (m,) of a torch layer, after a check that it is linear and has them."""
+    import torch
+
+    if not is_linear(layer):
         raise InputError(
             f"A removal folds into a torch.nn.Linear; got a {type(layer).__module__}.{type(layer).__name__}. "
             "Pass the linear layer that rows enter next, or use as_module or attach."
@@ -247,16 +266,23 @@ def _read_torch(layer: Any) -> Layer:
             "weight_norm and spectral_norm of torch.nn.utils do). Remove them, or use torch.nn.utils.parametrizations."
         )
     weight = layer.weight.detach().cpu().double().numpy()
+    weight = np.ascontiguousarray(weight.T) if is_conv1d(layer) else weight
     bias = np.zeros(len(weight)) if layer.bias is None else layer.bias.detach().cpu().double().numpy()
     return weight, bias
 
 
-def _write_torch(like: Any, weight: FloatArray, bias: FloatArray) -> Any:
-    """A new Linear with these weights, made without drawing random numbers."""
+def write_torch(like: Any, weight: FloatArray, bias: FloatArray) -> Any:
+    """A new Linear, or Conv1D, with these weights, made without drawing random numbers."""
     import torch
 
     n_out, n_in = weight.shape
     old = like.weight
+    if is_conv1d(like):
+        conv = copy.deepcopy(like)
+        with torch.no_grad():
+            conv.weight.copy_(torch.from_numpy(np.ascontiguousarray(weight.T)).to(old.dtype))
+            conv.bias.copy_(torch.from_numpy(bias).to(old.dtype))
+        return conv
     layer = torch.nn.Linear(n_in, n_out, device="meta", dtype=old.dtype).to_empty(device=old.device)
     with torch.no_grad():
         layer.weight.copy_(torch.from_numpy(weight).to(old.dtype))
@@ -326,14 +352,14 @@ OPSET, IR_VERSION = 21, 10
 def to_onnx(removal: Any, path: str | PathLike[str], *, head: Any = None, overwrite: bool = False) -> None:
     """Write a removal to an ONNX file: input "rows" (batch, d) in float32, output "cleaned" (batch, d).
 
-    With a `head`, or of a `RobustClassifier`, the two are folded into one product and the output is "scores"
-    (batch, m), ``x W'ᵀ + b'``: the logits of a torch layer, the decision function of a classifier (m = 1 for two
-    classes), the prediction of a regressor.
+    With a `head`, of a `RobustClassifier` or of a pipeline that ends in a linear model, all steps are folded into one
+    product and the output is "scores" (batch, m), ``x W'ᵀ + b'``: the logits of a torch layer, the decision function of
+    a classifier (m = 1 for two classes), the prediction of a regressor.
 
     Parameters
     ----------
-    removal : AffineMap, fitted remover or fitted `RobustClassifier`, or a pipeline that ends in the latter; with a
-        `head`, anything that `fold` takes before one.
+    removal : AffineMap, fitted remover or fitted `RobustClassifier`, or a pipeline that ends in the latter or in a
+        linear model; with a `head`, anything that `fold` takes before one.
     path : file to write, in one piece or not at all.
     head : ``torch.nn.Linear`` or fitted scikit-learn linear model that takes the cleaned rows.
     overwrite : replace an existing file.
@@ -342,8 +368,8 @@ def to_onnx(removal: Any, path: str | PathLike[str], *, head: Any = None, overwr
     import onnx
 
     steps = (removal,) if head is None else (removal, head)
-    *_, last = flatten(steps)
-    scores = head is not None or is_robust_classifier(last)
+    *before, last = flatten(steps)
+    scores = head is not None or is_robust_classifier(last) or (bool(before) and hasattr(last, "coef_"))
     model = _head_model(*steps) if scores else _removal_model(as_removal(removal))
     onnx.checker.check_model(model, full_check=True)
     with artifact.atomic(path, overwrite=overwrite) as temporary:

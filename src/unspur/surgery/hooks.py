@@ -1,4 +1,4 @@
-"""Apply a removal to the output or input of any module of a torch model, inside a context."""
+"""A removal as a module, and inside a context at the output or input of any module of a torch model."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
+
 from unspur._extras import require
 from unspur._reading import listed
 from unspur.exceptions import InputError, NothingRemovedWarning
 from unspur.subspace import AffineMap
-from unspur.surgery.folding import as_removal
+from unspur.surgery.folding import as_removal, through_removal
 
 if TYPE_CHECKING:
     import torch
@@ -40,6 +42,44 @@ def as_module(removal: Any, *, dtype: torch.dtype | None = None) -> RemovalModul
     from unspur.surgery.modules import RemovalModule
 
     return RemovalModule(as_removal(removal), dtype)
+
+
+def as_sentence_module(removal: Any) -> Any:
+    """A removal as a module of sentence-transformers, to be appended to the modules of a model.
+
+    ::
+
+        cleaned = SentenceTransformer(modules=[*model, surgery.as_sentence_module(jse)])
+        cleaned.encode(sentences)
+        cleaned.save("cleaned-model")
+
+    It is a `Dense` layer without activation, of sentence-transformers itself. A model with it is saved and loaded like
+    any other: whoever loads it needs neither unspur nor ``trust_remote_code``. Rows that had length 1 do not have it
+    afterwards; append `Normalize` where an index needs that.
+
+    Parameters
+    ----------
+    removal : AffineMap or fitted remover, fitted on what the model's ``encode`` returned.
+
+    Returns
+    -------
+    sentence_transformers.sentence_transformer.modules.Dense
+        Its parameters are float32 and need no gradient. Converting them to a half type loses digits of the removal.
+    """
+    require("A removal as a module of sentence-transformers needs", "sentence_transformers")
+    import torch
+    from sentence_transformers.sentence_transformer.modules import Dense
+
+    chosen = as_removal(removal)
+    weight, bias = through_removal(chosen, np.eye(chosen.ambient), np.zeros(chosen.ambient))
+    layer = Dense(
+        chosen.ambient,
+        chosen.ambient,
+        activation_function=torch.nn.Identity(),
+        init_weight=torch.tensor(weight, dtype=torch.float32),
+        init_bias=torch.tensor(bias, dtype=torch.float32),
+    )
+    return layer.requires_grad_(False).eval()
 
 
 def attach(
@@ -82,7 +122,8 @@ def attach(
     argument : str, int or tuple of these, optional
         Which argument, by name or position, with ``where="input"``.
     axis : int, optional
-        Axis of the features; the last one by default. Of feature maps N × C × H × W it is 1.
+        Axis of the features; the last one by default. Of feature maps N × C × H × W it is 1, which is also the default
+        where they were pooled to one position, N × C × 1 × 1.
 
     Returns
     -------
@@ -96,6 +137,8 @@ def attach(
 
 class Attachment:
     """Context manager that applies a removal to the output or an input of one module; see `attach`."""
+
+    _entered = True  # until there is something to enter
 
     def __init__(
         self,
@@ -122,13 +165,23 @@ class Attachment:
         self.model, self.path, self.removal, self.where, self.axis = model, path, removal, where, axis
         chosen = output if where == "output" else argument
         self._chosen = chosen if chosen is None or isinstance(chosen, tuple) else (chosen,)
-        self._module = _find(model, path)
+        self._module = find_module(model, path)
         self._factors: dict[tuple[Any, Any], Factors] = {}
         self._depth = 0
         self._handles: list[Any] = []
         self._runs = {"model": 0, "module": 0}
+        self._entered = False
+
+    def __del__(self) -> None:
+        if not self._entered:
+            told = (
+                f"The attachment to {repr(self.path) if self.path else 'the model'} was never entered, so the removal "
+                "changed nothing. Use it in a with statement: with surgery.attach(...):"
+            )
+            warnings.warn(told, NothingRemovedWarning, stacklevel=2)
 
     def __enter__(self) -> Any:
+        self._entered = True
         if not self._depth:
             self._runs = {"model": 0, "module": 0}
             if self._module is not self.model:
@@ -193,8 +246,8 @@ class Attachment:
         """The value with the chosen tensor, or the only one that fits, transformed."""
         chosen = chosen or self._chosen
         if chosen is None:
-            chosen = self._only_one_that_fits(dict(_tensors(value)), value)
-        return _replaced(value, chosen, self._transform, self._what)
+            chosen = self._only_one_that_fits(dict(tensors_in(value)), value)
+        return replaced(value, chosen, self._transform, self._what)
 
     def _only_one_that_fits(self, tensors: dict[tuple[str | int, ...], Any], value: Any) -> tuple[str | int, ...]:
         """Place of the only tensor with the right width; InputError if there are none or several."""
@@ -205,26 +258,36 @@ class Attachment:
             )
         if len(tensors) == 1:
             return next(iter(tensors))
-        width, axis = self.removal.ambient, -1 if self.axis is None else self.axis
-        fits = {
-            place: tensor
-            for place, tensor in tensors.items()
-            if tensor.is_floating_point() and -tensor.ndim <= axis < tensor.ndim and tensor.shape[axis] == width
-        }
+        width = self.removal.ambient
+        fits = {place: tensor for place, tensor in tensors.items() if self._fits(tensor)}
         if len(fits) == 1:
             return next(iter(fits))
         keyword = "output" if self.where == "output" else "argument"
         held = ", ".join(
-            f"{_named(place)} {tuple(tensor.shape)}" for place, tensor in list((fits or tensors).items())[:8]
+            f"{named_place(place)} {tuple(tensor.shape)}" for place, tensor in list((fits or tensors).items())[:8]
         )
         if not fits:
             raise InputError(
-                f"{self._what} holds tensors, none with {width} features along axis {axis}: {held}. Choose the place "
+                f"{self._what} holds tensors, none with {width} features along axis "
+                f"{-1 if self.axis is None else self.axis}: {held}. Choose the place "
                 "where the embeddings that the removal was fitted on arise, or pass axis=."
             )
         raise InputError(
             f"{self._what} holds {len(fits)} tensors of {width} features: {held}. Pass as {keyword}= the one that the "
             "network goes on with, or attach to the module that uses it, with where='input'."
+        )
+
+    def _usual_axis(self, tensor: torch.Tensor) -> int:
+        """The last axis, or the channels of feature maps that were pooled to one position, N × C × 1 × 1."""
+        pooled = tensor.ndim > 2 and all(size == 1 for size in tensor.shape[2:])
+        return 1 if pooled and tensor.shape[1] == self.removal.ambient != 1 else -1
+
+    def _fits(self, tensor: torch.Tensor) -> bool:
+        axis = self._usual_axis(tensor) if self.axis is None else self.axis
+        return (
+            tensor.is_floating_point()
+            and -tensor.ndim <= axis < tensor.ndim
+            and tensor.shape[axis] == self.removal.ambient
         )
 
     def _transform(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -252,7 +315,7 @@ class Attachment:
                 f"{self._what} has shape {shape}: both axis 1, the channels of a picture, and the last have {width} "
                 "features. Pass axis=1 or axis=-1."
             )
-        axis = -1 if self.axis is None else self.axis
+        axis = self._usual_axis(tensor) if self.axis is None else self.axis
         if not -len(shape) <= axis < len(shape) or shape[axis] != width:
             others = [place for place, size in enumerate(shape) if size == width]
             found = f" Axis {others[0]} has: pass axis={others[0]} if it holds them." if others else ""
@@ -264,7 +327,7 @@ class Attachment:
         return -1 if axis in (-1, len(shape) - 1) else axis
 
 
-def _find(model: Any, path: str) -> Any:
+def find_module(model: Any, path: str) -> Any:
     """The module of that name, also where several names share one module."""
     modules = dict(model.named_modules(remove_duplicate=False))
     if path in modules:
@@ -291,7 +354,7 @@ def _no_name(model: Any, thing: Any) -> str:
     )
 
 
-def _tensors(value: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+def tensors_in(value: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
     """Every tensor of an output with its place: itself, or inside tuples, lists and mappings."""
     import torch
 
@@ -299,18 +362,18 @@ def _tensors(value: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[tu
         yield place, value
     elif isinstance(value, Mapping):
         for key in value:
-            yield from _tensors(value[key], (*place, key))
+            yield from tensors_in(value[key], (*place, key))
     elif isinstance(value, tuple | list):
         for number, item in enumerate(value):
-            yield from _tensors(item, (*place, number))
+            yield from tensors_in(item, (*place, number))
 
 
-def _named(place: tuple[str | int, ...]) -> str:
+def named_place(place: tuple[str | int, ...]) -> str:
     """A place as `output=` takes it."""
     return repr(place[0] if len(place) == 1 else place)
 
 
-def _replaced(
+def replaced(
     value: Any, place: tuple[str | int, ...], change: Callable[[torch.Tensor], torch.Tensor], what: str
 ) -> Any:
     """The value with the tensor at a place changed; containers are copied, since the model may keep them."""
@@ -325,11 +388,11 @@ def _replaced(
         here = list(value)[here]  # as a ModelOutput takes it
     if isinstance(value, Mapping) and here in value:
         changed: Any = copy.copy(value)
-        changed[here] = _replaced(value[here], rest, change, what)
+        changed[here] = replaced(value[here], rest, change, what)
         return changed
     if isinstance(value, tuple | list) and isinstance(here, int) and -len(value) <= here < len(value):
         items = list(value)
-        items[here] = _replaced(items[here], rest, change, what)
+        items[here] = replaced(items[here], rest, change, what)
         return value._make(items) if hasattr(value, "_make") else type(value)(items)
     keys = value if isinstance(value, Mapping) else range(len(value)) if isinstance(value, tuple | list) else ()
     places = ", ".join(map(repr, keys))

@@ -13,8 +13,8 @@ from tests.report.making import (
     several_findings,
     toy_findings,
 )
+from unspur.report.page import accuracy_verdict, verdict
 from unspur.report.page import formatting as words
-from unspur.report.page import verdict
 from unspur.report.page.charts import tiles
 from unspur.report.results import Change
 
@@ -148,27 +148,64 @@ def with_accuracy(of_worst, rows=100):
     return replace(found, judged=(*lines, *found.judged[2:]))
 
 
+def unweighted(findings):
+    """Findings without the recommended head."""
+    before, after = (replace(result, weighted=None) for result in findings.judged[:2])
+    return replace(findings, judged=(before, after, *findings.judged[2:]))
+
+
 def test_a_worst_group_below_a_coin_flip_is_no_success():
-    below = said(with_accuracy(0.41, 1000))
+    below = said(unweighted(with_accuracy(0.41, 1000)))
     assert "raises the worst group" in below
-    assert "That is still below a coin flip (50 %), so the removal has not helped enough." in below
-    assert "That is not clearly above a coin flip (50 %)." in said(with_accuracy(0.53))
-    rise = with_accuracy(0.55, 1000)  # from 45 %
+    start = "With an unweighted head after the removal, the worst group is"
+    assert f"{start} still below a coin flip (50 %), so the removal has not helped enough." in below
+    assert f"{start} not clearly above a coin flip (50 %)." in said(unweighted(with_accuracy(0.53)))
+    rise = unweighted(with_accuracy(0.55, 1000))  # from 45 %
     fallen = replace(rise, judged=(rise.after, replace(rise.before, removed=1), *rise.judged[2:]))
-    assert "That is below a coin flip (50 %), so the removal has not helped." in said(fallen)
-    assert "coin" not in said(with_accuracy(0.8, 1000))
+    assert f"{start} below a coin flip (50 %), so the removal has not helped." in said(fallen)
+    assert "coin" not in said(unweighted(with_accuracy(0.8, 1000)))
     three = several_findings()
-    worst = np.nanmin(three.after.accuracy.accuracy)
-    assert ("guessing among 3 classes" in said(three)) == (three.after.accuracy.worst_interval()[0] <= 1 / 3), worst
+    found = three.headline.accuracy
+    assert ("guessing among 3 classes" in said(three)) == (found.worst_interval()[0] <= 1 / 3), found.worst
+
+
+def test_the_recommended_head_is_the_one_that_is_compared_with_a_coin_flip():
+    poor = with_accuracy(0.41, 1000)  # with an unweighted head
+    good = with_accuracy(0.8, 1000)
+    weighted = replace(poor.after.weighted, accuracy=good.after.accuracy)
+    found = replace(poor, judged=(poor.before, replace(poor.after, weighted=weighted), *poor.judged[2:]))
+    assert "coin" not in said(found)
+    weighted = replace(weighted, accuracy=poor.after.accuracy)
+    found = replace(good, judged=(good.before, replace(good.after, weighted=weighted), *good.judged[2:]))
+    assert "With a group-weighted head after the removal, the worst group is below a coin flip (50 %)" in said(found)
 
 
 def test_the_gap_that_remains_and_chance_stand_there():
     found = with_accuracy(0.7, 1000)
-    alone = replace(found, judged=(found.before, replace(found.after, weighted=None), *found.judged[2:]))
-    text = said(alone)
+    text = said(unweighted(found))
+    assert "With an unweighted head, the gap between the best group (" in text
     assert "90.0 %) and the worst group is 20.0 points (30.0 before the removal)." in text
     assert "Random guessing gets 50 % in every group." in text
     assert "most frequent class gets 50.0 % of the rows right." in text
+
+
+def test_the_gap_is_named_with_the_head_that_it_is_of():
+    """The page has the recommended head, if there is one; a terminal, beside its table, the unweighted one."""
+    found = photo_findings()
+
+    def gap_of(result):
+        return f"{100 * float(np.nanmax(result.accuracy.accuracy) - result.accuracy.worst):.1f}"
+
+    def gap(sentences):
+        (one,) = (sentence for sentence in sentences if "the gap between the best group" in sentence)
+        return one
+
+    assert len(set(map(gap_of, (found.before, found.after, found.before.weighted, found.recommended)))) == 4
+    page, terminal = gap(verdict(found)), gap(accuracy_verdict(found.judged))
+    assert page.startswith("With a group-weighted head, ")
+    assert page.endswith(f"is {gap_of(found.recommended)} points ({gap_of(found.before.weighted)} before the removal).")
+    assert terminal.startswith("With an unweighted head, ")
+    assert terminal.endswith(f"is {gap_of(found.after)} points ({gap_of(found.before)} before the removal).")
 
 
 def test_where_no_task_direction_was_found_it_is_said():

@@ -15,6 +15,7 @@ from unspur.embed.store import EmbeddingStore
 from unspur_paper.cli.options import sizes_option
 from unspur_paper.datasets.waterbirds import LabelRule
 from unspur_paper.experiments.stores import EMBEDDINGS, store_folder
+from unspur_paper.networks.tuned import pooling_in_experiments
 
 SOURCES = source_names()
 #: Options that only some sources have.
@@ -59,7 +60,8 @@ def embed_command(
 
     SOURCE is a dataset such as waterbirds (pasted from CUB and scenes), celeba or multinli. The store goes to a folder
     of SOURCE and encoder, where experiments look for theirs, unless --output names another. Strengths of the
-    correlation are drawn later, by experiments.
+    correlation are drawn later, by experiments. Texts are embedded by their [CLS] token, as in the paper, unless
+    --pooling names another way.
 
     A run that is stopped goes on where it was when the command is given again.
 
@@ -75,9 +77,11 @@ def embed_command(
     for option, sources in ONLY_FOR.items():
         if special[option] is not None and source not in sources:
             raise click.UsageError(f"--{option} is for {' and '.join(sources)} only.")
-    for option, given in (("pca", network["pca"]), ("limit", limit), ("sizes", sizes)):
+    pooling = None if network["pooling"] == "auto" else network["pooling"]
+    for option, given in (("pca", network["pca"]), ("limit", limit), ("sizes", sizes), ("pooling", pooling)):
         if given is not None and output is None:
             raise click.UsageError(f"--{option} needs --output: the place of {source} is for all of its rows.")
+    network["pooling"] = pooling or pooling_in_experiments(encoder_name)
     examples = read_source(source, root, {"seed": seed, **special})
 
     def folder_of(encoder: str) -> Path:

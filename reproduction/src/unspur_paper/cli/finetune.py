@@ -13,6 +13,7 @@ import numpy as np
 
 from unspur.cli.completion import columns_of, one_of
 from unspur.cli.console import echo_json, say, say_where
+from unspur.cli.embed import workers_option
 from unspur.cli.options import LocalPath, force_option, given_once, json_option, outside_option, seed_option
 from unspur.embed.base import NetworkEncoder, Precision, opacity
 from unspur.embed.embedding import embed
@@ -31,7 +32,7 @@ from unspur_paper.networks.finetuning import AT_ONCE, finetune
 from unspur_paper.networks.maps import write_maps
 from unspur_paper.networks.training import Balance, Optimizer, Training, paper_training
 from unspur_paper.networks.training_data import label_of
-from unspur_paper.networks.tuned import CHECKPOINT, RECORD, read_record, told
+from unspur_paper.networks.tuned import CHECKPOINT, RECORD, pooling_in_experiments, read_record, told
 
 F = TypeVar("F", bound=Callable[..., Any])
 #: Main label and concept of each source, and the principal components that the paper keeps.
@@ -124,7 +125,7 @@ def _training_options(function: F) -> F:
     type=click.Choice(get_args(Precision)),
     help="Precision of the network.",
 )
-@click.option("--workers", default=2, show_default=True, type=click.IntRange(1), help="Threads that load examples.")
+@workers_option
 @force_option
 @json_option
 def finetune_command(
@@ -145,7 +146,7 @@ def finetune_command(
     output: Path | None,
     device: str,
     precision: Precision,
-    workers: int,
+    workers: int | None,
     force: bool,
     as_json: bool,
     **settings: Any,
@@ -270,7 +271,9 @@ def _plan(
 
 
 def _network(name: str, device: str, precision: Precision, examples: Examples) -> NetworkEncoder:
-    encoder = load_encoder(name, device=device, precision=precision, kind=examples.kind)
+    encoder = load_encoder(
+        name, device=device, precision=precision, kind=examples.kind, pooling=pooling_in_experiments(name)
+    )
     if not isinstance(encoder, NetworkEncoder):
         raise InputError(f"{name} is no network, so there is nothing to train; see `unspur embed --list` for others.")
     return encoder
@@ -332,7 +335,9 @@ def _require_rows_of(network: Path, folder: Path) -> None:
         )
 
 
-def _keep_maps(examples: Examples, encoder: NetworkEncoder, store: EmbeddingStore, each: int, workers: int) -> None:
+def _keep_maps(
+    examples: Examples, encoder: NetworkEncoder, store: EmbeddingStore, each: int, workers: int | None
+) -> None:
     """Feature maps of some test pictures of every group."""
     assert isinstance(examples, Selected)
     birds, preparation = examples.whole, getattr(encoder, "preparation", None)

@@ -29,7 +29,7 @@ from unspur_paper.experiments.stores import kept_epoch, store_digest
 from unspur_paper.rows import Rows
 
 #: Last layers that do not look at the concept of training rows.
-WITHOUT_CONCEPT = ("ERM", "JTT")
+WITHOUT_CONCEPT = ("ERM", "JTT", "AFR")
 #: Folds in which rows with a known concept decide, where those are few.
 FOLDS = 5
 

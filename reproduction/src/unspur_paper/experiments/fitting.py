@@ -20,7 +20,7 @@ from unspur.options import from_flat_parameters
 from unspur_paper.rows import Rows
 
 #: Classes only: variants are options in a spec.
-REMOVERS: dict[str, type[Any]] = {name: kind for name, kind in compare.REMOVERS.items() if isinstance(kind, type)}
+REMOVERS: dict[str, type[Any]] = {name: kind for name, kind in compare.REMOVERS.own.items() if isinstance(kind, type)}
 
 
 @dataclass(frozen=True, slots=True)

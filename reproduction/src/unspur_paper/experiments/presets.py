@@ -110,7 +110,7 @@ def known_options(preset: str, name: str) -> set[str]:
         return set()
     if preset.startswith("released"):
         return _RELEASED[name]
-    kinds: dict[str, Any] = {**REMOVERS, **HEADS}
+    kinds: dict[str, Any] = {**REMOVERS, **HEADS.own}
     names = set(kinds[name]().get_params()) - {"random_state", "verbose"}
     if "solver" in names:
         names |= {field.name for field in fields(SGD)}

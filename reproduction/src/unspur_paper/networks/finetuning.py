@@ -63,7 +63,7 @@ def finetune(
     main: str = "y",
     concept: str = "concept",
     base: str | None = None,
-    workers: int = 2,
+    workers: int | None = None,
     overwrite: bool = False,
     progress: bool = True,
 ) -> NetworkEncoder:
@@ -143,7 +143,7 @@ class _Run:
         self.best: tuple[int, dict[str, Any]] | None = None
         self.spent = 0.0
 
-    def train(self, examples: Examples, workers: int, *, progress: bool) -> None:
+    def train(self, examples: Examples, workers: int | None, *, progress: bool) -> None:
         """Train to the end and write the network."""
         prepared = Prepared(examples, self.encoder, workers)
         steps = -(-len(self.data.train) // self.training.batch)

@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -36,6 +36,7 @@ from unspur._version import __version__
 from unspur.embed.base import Preparation, Where
 from unspur.embed.embedding import DISK_FULL_ERRORS, LOCK
 from unspur.embed.examples import Examples
+from unspur.embed.loading import loaded_batches
 from unspur.embed.store import MANIFEST, Reduction, read_manifest
 from unspur.exceptions import ArtifactError, InputError
 from unspur.io.artifact import atomic
@@ -140,7 +141,7 @@ def write_maps(
     folder: str | Path,
     *,
     batch: int = 16,
-    workers: int = 2,
+    workers: int | None = None,
     progress: bool = True,
 ) -> Maps:
     """Keep B(u) of the examples numbered `chosen` in the folder of the store that `reduction` belongs to.
@@ -162,7 +163,7 @@ def write_maps(
     return _opened(folder)
 
 
-def _write(work: _Mapping, folder: Path, ids: tuple[str, ...], batch: int, workers: int, progress: bool) -> None:
+def _write(work: _Mapping, folder: Path, ids: tuple[str, ...], batch: int, workers: int | None, progress: bool) -> None:
     """All three files, the description last."""
     part, encoder = folder / PART, work.encoder
     try:
@@ -234,15 +235,16 @@ class _Mapping:
     masks: Masks
 
     def write(
-        self, path: Path, batch: int, workers: int, done: Callable[[int], Any]
+        self, path: Path, batch: int, workers: int | None, done: Callable[[int], Any]
     ) -> tuple[tuple[int, ...], NDArray[np.float32], Any]:
         """Fill `path` batch by batch; return the shape, the coverage, and the hash of what was written."""
         shape: tuple[int, ...] = ()
         coverage, total = [], hashlib.sha256()
         # Not through a memory map: a disk that becomes full would end the process instead of raising an error.
-        with path.open("wb") as file:
-            for pictures, masks in self._batches(batch, workers):
-                block = self._reduced(pictures)
+        batches = loaded_batches(self._load, self.numbers, batch, workers)
+        with closing(batches), path.open("wb") as file:
+            for loaded in batches:
+                block = self._reduced([picture for picture, _ in loaded])
                 if not shape:
                     shape = (len(self.numbers), *block.shape[1:])
                     header = {"descr": "<f2", "fortran_order": False, "shape": shape}
@@ -252,19 +254,9 @@ class _Mapping:
                 content = block.astype("<f2").tobytes()
                 file.write(content)
                 total.update(content)
-                coverage += [onto_cells(mask, (shape[2], shape[3])) for mask in masks]
+                coverage += [onto_cells(mask, (shape[2], shape[3])) for _, mask in loaded]
                 done(len(block))
         return shape, np.stack(coverage), total
-
-    def _batches(self, batch: int, workers: int) -> Iterator[tuple[list[Any], list[Array]]]:
-        """Prepared pictures and their masks, the next batch being loaded while one is in use."""
-        with ThreadPoolExecutor(max(1, workers)) as pool:
-            coming: list[Any] = []
-            for at in range(0, len(self.numbers) + batch, batch):
-                ready, coming = coming, [pool.submit(self._load, i) for i in self.numbers[at : at + batch]]
-                if ready:
-                    pictures, masks = zip(*(loading.result() for loading in ready), strict=True)
-                    yield list(pictures), list(masks)
 
     def _load(self, number: int) -> tuple[Any, Array]:
         return self.encoder.prepare(self.examples[number]), self.masks(number)

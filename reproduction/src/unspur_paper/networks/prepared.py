@@ -11,6 +11,7 @@ import numpy as np
 from unspur._typing import IntArray
 from unspur.embed.base import NetworkEncoder
 from unspur.embed.examples import Examples
+from unspur.embed.loading import thread_count
 
 #: Bytes of prepared examples that are kept in memory, unless said otherwise.
 BUDGET = 4 * 2**30
@@ -22,10 +23,12 @@ class Prepared:
     As many as fit into `budget` bytes are kept after their first use; the others are loaded again each time.
     """
 
-    def __init__(self, examples: Examples, encoder: NetworkEncoder, workers: int = 2, budget: int = BUDGET) -> None:
+    def __init__(
+        self, examples: Examples, encoder: NetworkEncoder, workers: int | None = None, budget: int = BUDGET
+    ) -> None:
         self._examples, self._encoder, self._left = examples, encoder, budget
         self._kept: dict[int, Any] = {}
-        self._pool = ThreadPoolExecutor(max(1, workers))
+        self._pool = ThreadPoolExecutor(thread_count(workers))
 
     def close(self) -> None:
         """End the threads."""

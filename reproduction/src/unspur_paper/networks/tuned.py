@@ -10,6 +10,7 @@ from typing import Any
 from unspur._extras import require
 from unspur._reading import NUMBER, brief, read_json, require_kinds
 from unspur.embed.base import NetworkEncoder, Where
+from unspur.embed.huggingface import Pooling
 from unspur.embed.registry import ENCODERS, could_be_on_the_hub, load_encoder
 from unspur.exceptions import ArtifactError, InputError, OutputExistsError, Parameter
 from unspur_paper.networks.checkpoint import AGAIN, load_checkpoint, restore
@@ -116,13 +117,20 @@ def _base(folder: Path, device: str = "auto", precision: Any = "auto", kind: Any
     require(f"{folder} needs", "torch", extra="encoders")
     Where.choose(device, precision)  # what is wrong with these is not wrong with the base
     try:
-        base = load_encoder(address, device=device, precision=precision, kind=kind)
+        base = load_encoder(
+            address, device=device, precision=precision, kind=kind, pooling=pooling_in_experiments(address)
+        )
     except InputError as error:
         raise InputError(
             f"{folder} holds a network that was trained from {address}, {_why(address, folder, error)}"
         ) from error
     assert isinstance(base, NetworkEncoder)  # nothing else was ever trained
     return base
+
+
+def pooling_in_experiments(address: str) -> Pooling:
+    """The pooling of an encoder's texts: [CLS], as in the paper, also of minilm, which was trained with the mean."""
+    return "cls" if address == "minilm" else "auto"
 
 
 def _why(address: str, folder: Path, error: InputError) -> str:

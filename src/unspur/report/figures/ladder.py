@@ -112,9 +112,7 @@ def _rungs(parts: Mapping[str, Trace]) -> list[_Rung]:
     for name, trace in parts.items():
         if len(parts) > 1:
             rungs.append(_Rung(name))
-        for step in trace:
-            place = f"{step.outer}.{step.inner}" if step.inner else f"{step.outer}"
-            rungs.append(_Rung(f"{_ROLES[step.verdict.role]}  {place}", step))
+        rungs += [_Rung(f"{_ROLES[step.verdict.role]}  {step.place}", step) for step in trace]
     return rungs
 
 

@@ -1,4 +1,4 @@
-"""Charts of the page: key figures, accuracies by group, penalties, what probes find, and the ladder of tests.
+"""Charts of the page: key figures, accuracies by group, penalties, strengths, what probes find, the ladder of tests.
 
 A chart is a function of the findings that returns positions and texts; the template draws them.
 
@@ -16,6 +16,7 @@ from typing import Literal, TypeAlias
 
 from scipy.special import ndtri
 
+from unspur.auditing import Estimate
 from unspur.criteria import TTest
 from unspur.metrics import GroupAccuracy, Leakage
 from unspur.report.colours import GROUP_MARKERS, Marker, group_look, in_the_dark, method_colours
@@ -41,11 +42,16 @@ _REACHES = (5, 10, 20, 30, 50, 100)
 METHOD_STEP = 13.0
 #: Larger statistics are drawn at the edge, as an arrow: without any variation t is as large as rounding allows.
 MAX_T = 2000.0
+#: Columns of the audit that the page shows.
+MAX_AUDIT_LINES = 20
 #: A ladder of more steps has a second table, of the spurious directions alone.
 MAX_SINGLE_TABLE_STEPS = 14
 #: Width of a character of a label and of the gap between two labels, in percent of the chart.
 _CHARACTER, _GAP = 3.3, 5.0
 _CANDIDATES = (10.0, 100.0, 1000.0, 3.0, 30.0, 300.0)
+
+#: Where the curves over the strength lie: in pixels from the top, and in percent of the width.
+_CURVE_TOP, _CURVE_BOTTOM, _CURVE_LEFT, _CURVE_RIGHT = 16.0, 196.0, 10.0, 97.0
 
 Side: TypeAlias = Literal["below", "above", "none"]
 #: A share and the bounds of its interval.
@@ -298,6 +304,76 @@ def penalty_table(findings: Findings) -> PenaltyTable | None:
         cells = tuple(("–" if share is None else f"{100 * share:.1f}", chosen) for share, chosen in shares)
         lines.append((f"{penalty:g}", cells))
     return PenaltyTable(tuple(name for name, _ in layers), tuple(lines))
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """A point of a curve: position in percent of the width, and in pixels from the top with its interval."""
+
+    x: float
+    y: float
+    low: float
+    high: float
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class StrengthChart:
+    """Curves over the strength, by name, in a chart of `height` pixels, and a table of the same figures.
+
+    Lines of the table are a strength, whether it is that of the removal, the cells (figure, interval), and a penalty.
+    """
+
+    curves: tuple[tuple[str, tuple[CurvePoint, ...]], ...]
+    x_ticks: tuple[Tick, ...]
+    #: Heights in pixels, and labels.
+    y_ticks: tuple[Tick, ...]
+    height: float
+    lines: tuple[tuple[str, bool, tuple[tuple[str, str], ...], str], ...]
+
+
+def strength_chart(findings: Findings) -> StrengthChart | None:
+    """Worst group, average over groups and the best linear probe for a concept; None without other strengths."""
+    if not findings.strengths:
+        return None
+    probe = "linear probe" if len(findings.concepts) == 1 else "linear probe, the best of all concepts"
+    series: dict[str, list[Measured]] = {"worst group": [], "average over groups": []}
+    for at in findings.strengths:
+        series["worst group"].append(_of_worst(at.accuracy))
+        series["average over groups"].append(_of_groups(at.accuracy))
+        if at.leakage:
+            leak = max(at.leakage.values(), key=lambda one: one.accuracy - one.chance)
+            series.setdefault(probe, []).append((leak.accuracy, (leak.low, leak.high)))
+    series = {name: values for name, values in series.items() if len(values) == len(findings.strengths)}
+    scale = share_scale(low for values in series.values() for _, (low, _) in values)
+
+    def height(share: float) -> float:
+        return round(_CURVE_TOP + (100 - scale.at(share)) / 100 * (_CURVE_BOTTOM - _CURVE_TOP), 2)
+
+    def across(strength: float) -> float:
+        return round(_CURVE_LEFT + strength * (_CURVE_RIGHT - _CURVE_LEFT), 3)
+
+    curves = []
+    for name, values in series.items():
+        points = []
+        for at, (share, (low, high)) in zip(findings.strengths, values, strict=True):
+            title = f"{name} at strength {at.strength:g}: {formatting.percent(share)} ({formatting.bounds(low, high)})"
+            points.append(CurvePoint(across(at.strength), height(share), height(low), height(high), title))
+        curves.append((name, tuple(points)))
+    lines = tuple(
+        (
+            f"{at.strength:g}",
+            at.strength == findings.strength,
+            tuple((f"{100 * values[k][0]:.1f}", formatting.bounds(*values[k][1])) for values in series.values()),
+            "–" if at.penalty is None else f"{at.penalty:g}",
+        )
+        for k, at in enumerate(findings.strengths)
+    )
+    ticks = tuple(
+        Tick(height(scale.low + tick.at / 100 * (scale.high - scale.low)), tick.label) for tick in share_ticks(scale)
+    )
+    x_ticks = tuple(Tick(across(at.strength), f"{at.strength:g}") for at in findings.strengths)
+    return StrengthChart(tuple(curves), x_ticks, ticks, _CURVE_BOTTOM + 22.0, lines)
 
 
 def accuracy_table(findings: Findings) -> AccuracyTable:
@@ -613,7 +689,7 @@ def _rung(step: Step, scale: TScale, two: bool) -> Rung:
     verdict = step.verdict
     side: Side = "none" if not two else "above" if verdict.role == "main" else "below"
     return Rung(
-        place=f"{step.outer}.{step.inner}" if step.inner else f"{step.outer}",
+        place=step.place,
         role="main task" if verdict.role == "main" else "spurious",
         outer=step.inner == 0,
         informative=_test(verdict.informative, verdict.level, scale, "below"),
@@ -650,3 +726,41 @@ def _t_ticks(scale: TScale) -> list[Tick]:
 def _apart(one: Tick, other: Tick) -> float:
     """Distance of two ticks, in percent, at which their labels touch."""
     return _CHARACTER * (len(one.label) + len(other.label)) / 2
+
+
+@dataclass(frozen=True, slots=True)
+class AuditLine:
+    """One column of the audit as text: its numbers with their intervals, and the verdict."""
+
+    name: str
+    named: bool
+    removed: bool
+    travels: tuple[str, str]
+    visible: tuple[str, str]
+    gap: tuple[str, str]
+    verdict: str
+
+
+def audit_lines(findings: Findings) -> list[AuditLine]:
+    """The first columns of the audit, those that are named before others."""
+    if findings.audit is None:
+        return []
+
+    def told(estimate: Estimate, unit: float, digits: int) -> tuple[str, str]:
+        value, low, high = (
+            formatting.number(unit * part, digits) for part in (estimate.value, estimate.low, estimate.high)
+        )
+        return value, f"{low} – {high}"
+
+    return [
+        AuditLine(
+            name=formatting.clipped(column.name, 80),
+            named=column.named,
+            removed=column.name in findings.concepts,
+            travels=told(column.association, 1.0, 2),
+            visible=("–", "") if column.visibility is None else told(column.visibility, 100.0, 0),
+            gap=told(column.gap, 100.0, 1),
+            verdict="; ".join((column.verdict, *column.notes)),
+        )
+        for column in findings.audit.columns[:MAX_AUDIT_LINES]
+    ]

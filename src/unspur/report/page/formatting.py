@@ -22,6 +22,11 @@ _UNFIT = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]|([\u202
 _DIGITS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 #: Longest name of a class or a label in the name of a group, and longest name of an axis.
 MAX_CLASS_NAME, MAX_AXIS_NAME = 48, 80
+#: What a removal does not guarantee.
+CAVEAT = (
+    "Linear removal hides a concept from linear classifiers on rows like these. A nonlinear network may still find it, "
+    "and other rows may differ. A model whose inputs carry no information about an attribute is not necessarily fair."
+)
 #: Most decimals of a bound in points.
 MAX_DIGITS = 4
 

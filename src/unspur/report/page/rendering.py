@@ -41,9 +41,11 @@ def render(findings: Findings, *, title: str | None = None) -> str:
         "recommended": findings.recommended is not None,
         "accuracy": charts.accuracy_table(findings),
         "penalties": charts.penalty_table(findings),
+        "strengths": charts.strength_chart(findings),
         "ladders": charts.ladders(findings),
         "level": f"{100 * findings.significance_level:g}",
         "leaks": charts.leaks(findings),
+        "audit_lines": charts.audit_lines(findings),
         "subspaces": subspaces(findings),
         "axes": [(place, findings.view.axes[k]) for place, k in enumerate(axes)],
         "first": (x, y),
@@ -57,6 +59,7 @@ def render(findings: Findings, *, title: str | None = None) -> str:
             (formatting.clipped(charts.concept_name(findings, n), 80), left)
             for n, left in findings.certificate.covariance_left.items()
         ],
+        "caveat": formatting.CAVEAT,
         "version": __version__,
     }
     template = environment.get_template("page.html.jinja")

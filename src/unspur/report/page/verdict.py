@@ -44,6 +44,7 @@ def sentences(findings: Findings) -> list[Sentence]:
         *_recommended(findings),
         _directions(findings),
         *_accuracies(findings.judged, findings.groups),
+        *_coin(findings.judged, findings.recommended),
         *_leaks(findings),
     ]
 
@@ -69,7 +70,7 @@ def accuracy_verdict(results: Sequence[MethodResult]) -> list[str]:
     """Sentences about accuracies alone, of the original rows, the removal, and others, in this order."""
     accuracy = results[0].accuracy
     groups = () if accuracy is None else short_groups(accuracy)
-    found = (*_accuracies(results, groups), *_in_place(results, groups), *_others(results))
+    found = (*_accuracies(results, groups), *_coin(results), *_in_place(results, groups), *_others(results))
     return [str(sentence) for sentence in found]
 
 
@@ -117,12 +118,14 @@ def _directions(findings: Findings) -> Sentence:
     concepts = [formatting.the(name) for name in findings.concepts]
     if not findings.removed:
         why = "no direction passed its tests" if findings.traces else f"{findings.method} found no direction to remove"
+        why = why if findings.strength else "its strength is 0"
         return _sentence(f"Nothing was removed for {formatting.listed(concepts)}: {why}")
     share = f"{formatting.count(findings.removed)} of {formatting.plural(findings.ambient, 'direction')}"
+    in_part = f" with a strength of {findings.strength:g}, so a part is left" if findings.strength < 1 else ""
     if len(concepts) == 1 and findings.traces:
         were = "was" if findings.removed == 1 else "were"
-        return _sentence((share, "figure"), f" {were} removed for {concepts[0]}")
-    return _sentence(f"{findings.method} removed ", (share, "figure"), f" for {formatting.listed(concepts)}")
+        return _sentence((share, "figure"), f" {were} removed for {concepts[0]}{in_part}")
+    return _sentence(f"{findings.method} removed ", (share, "figure"), f" for {formatting.listed(concepts)}{in_part}")
 
 
 def _accuracies(results: Sequence[MethodResult], groups: Sequence[str]) -> Iterator[Sentence]:
@@ -135,7 +138,6 @@ def _accuracies(results: Sequence[MethodResult], groups: Sequence[str]) -> Itera
     was, is_now = _share(before.worst, before.worst_interval()), _share(after.worst, after.worst_interval())
     if not removed:
         yield _sentence(f"The worst group ({worst}) stays at ", *was)
-        yield from _coin(after, before, removed)
         return
     it = "it" if removed == 1 else "them"
     change = results[1].worst_change
@@ -146,47 +148,64 @@ def _accuracies(results: Sequence[MethodResult], groups: Sequence[str]) -> Itera
         start = f"With an unweighted head, removing {it} makes no clear change to the worst group ({worst}): from "
     another = f", the worst now being {then}" if then != worst else ""
     yield _sentence(start, *was, " to ", *is_now, another, *_average(results[1].average_change))
-    yield from _coin(after, before, removed)
 
 
-def _coin(accuracy: GroupAccuracy, before: GroupAccuracy, removed: int) -> list[Sentence]:
+def _head(
+    results: Sequence[MethodResult], recommended: MethodResult | None
+) -> tuple[str, GroupAccuracy | None, GroupAccuracy | None]:
+    """The head to judge, which is the recommended one if it was measured, and its accuracies before and after."""
+    if recommended is None:
+        return "an unweighted head", results[0].accuracy, results[1].accuracy
+    weighted = results[0].weighted
+    return "a group-weighted head", None if weighted is None else weighted.accuracy, recommended.accuracy
+
+
+def _coin(results: Sequence[MethodResult], recommended: MethodResult | None = None) -> list[Sentence]:
     """A sentence about a worst group for which guessing would do as well."""
-    guess = 1.0 / len(accuracy.classes)
+    head, before, accuracy = _head(results, recommended)
+    if accuracy is None:
+        return []
+    guess, removed = 1.0 / len(accuracy.classes), results[1].removed
     coin = "a coin flip" if len(accuracy.classes) == 2 else f"guessing among {len(accuracy.classes)} classes"
+    start = f"With {head}{' after the removal' if removed else ''}, the worst group is"
     if accuracy.worst < guess:
-        still, enough = ("still ", " enough") if before.worst < guess else ("", "")
+        still, enough = (" still", " enough") if before is not None and before.worst < guess else ("", "")
         so = f"), so the removal has not helped{enough}" if removed else ")"
-        return [_sentence(f"That is {still}below {coin} (", (formatting.chance(guess), "figure"), so)]
+        return [_sentence(f"{start}{still} below {coin} (", (formatting.chance(guess), "figure"), so)]
     if accuracy.worst_interval()[0] <= guess:
-        return [_sentence(f"That is not clearly above {coin} (", (formatting.chance(guess), "figure"), ")")]
+        return [_sentence(f"{start} not clearly above {coin} (", (formatting.chance(guess), "figure"), ")")]
     return []
 
 
 def _in_place(
     results: Sequence[MethodResult], groups: Sequence[str], recommended: MethodResult | None = None
 ) -> Iterator[Sentence]:
-    """The gap between groups that remains with the recommended head, and what guessing achieves."""
-    before, after = results[0].accuracy, (recommended or results[1]).accuracy
-    if before is None or after is None:
+    """The gap between groups that remains, with the recommended head if it was measured, and what guessing achieves."""
+    head, before, after = _head(results, recommended)
+    if after is None:
         return
-    best = int(np.nanargmax(after.accuracy))
-    gap, was = (100 * float(np.nanmax(one.accuracy) - one.worst) for one in (after, before))
+    best, gap = int(np.nanargmax(after.accuracy)), _gap(after)
     yield _sentence(
-        f"The gap between the best group ({groups[best]}, ",
+        f"With {head}, the gap between the best group ({groups[best]}, ",
         (formatting.percent(float(np.nanmax(after.accuracy))), "figure"),
         ") and the worst group is ",
         (f"{gap:.1f} {points(gap / 100)}", "figure"),
-        f" ({was:.1f} before the removal)" if results[1].removed else "",
+        f" ({_gap(before):.1f} before the removal)" if results[1].removed and before is not None else "",
     )
-    yield from _penalty(results[0], before)
+    yield from _penalty(results[0])
     yield _sentence(
         f"Random guessing gets {formatting.chance(1 / len(after.classes))} in every group. Always predicting the most "
         f"frequent class gets {formatting.percent(after.majority)} of the rows right"
     )
 
 
-def _penalty(result: MethodResult, accuracy: GroupAccuracy) -> Iterator[Sentence]:
-    """Whether the head on the original rows might do better with another penalty."""
+def _gap(accuracy: GroupAccuracy) -> float:
+    """Points between the best and the worst group."""
+    return 100 * float(np.nanmax(accuracy.accuracy) - accuracy.worst)
+
+
+def _penalty(result: MethodResult) -> Iterator[Sentence]:
+    """Whether the unweighted head on the original rows might do better with another penalty."""
     if result.edge and result.penalty is not None:
         yield _sentence(
             f"The unweighted head on the original rows has the {result.edge} penalty that was tried, ",
@@ -194,7 +213,7 @@ def _penalty(result: MethodResult, accuracy: GroupAccuracy) -> Iterator[Sentence
             f"; a {'larger' if result.edge == 'largest' else 'smaller'} one may be better",
         )
     penalty, worst = max(result.worst_by_penalty.items(), key=lambda pair: pair[1], default=(0.0, 0.0))
-    if worst > accuracy.worst_interval()[1]:
+    if result.accuracy is not None and worst > result.accuracy.worst_interval()[1]:
         yield _sentence(
             f"With another penalty, {penalty:g}, the unweighted head on the original rows would reach ",
             (formatting.percent(worst), "figure"),
@@ -258,8 +277,8 @@ def _next(findings: Findings) -> Sentence:
         return _sentence(
             "Next, with rows of your own: ", ("unspur report FILE --main COLUMN --concept COLUMN", "command")
         )
-    change, after = findings.after.worst_change, findings.after.accuracy
-    gains = change is not None and change.low > 0.0 and after is not None and not _coin(after, after, findings.removed)
+    change = findings.after.worst_change
+    gains = change is not None and change.low > 0.0 and not _coin(findings.judged, findings.recommended)
     weighted = findings.before.weighted
     less_without = weighted is not None and weighted.worst_relative_to_removal is not None and not _as_well(weighted)
     if gains and less_without and not any(result.removed > 0 and _as_well(result) for result in findings.judged[2:]):

@@ -1,0 +1,97 @@
+"""Removers and heads of this package and of others, which offer theirs by entry points.
+
+An entry point of the group ``unspur.removers`` or ``unspur.heads`` has the name of the class that it leads to. Names
+are listed without importing anything. A class is imported when it is asked for; if that fails, an `InputError` says so,
+and the others are not affected.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from unspur._text import brief
+from unspur.exceptions import InputError, InputWarning, UnspurError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+#: Groups of entry points.
+REMOVER_POINTS, HEAD_POINTS = "unspur.removers", "unspur.heads"
+
+
+def offered(group: str, own: Mapping[str, Any]) -> dict[str, EntryPoint]:
+    """Entry points of installed packages by name, without those whose name is taken; a warning names these."""
+    from importlib.metadata import entry_points
+
+    found: dict[str, EntryPoint] = {}
+    for point in entry_points(group=group):
+        if point.name in own or (point.name in found and point != found[point.name]):
+            owner = "unspur" if point.name in own else _package(found[point.name])
+            warnings.warn(
+                f"{_package(point)} offers {brief(point.name, 60)!r} as one of {group}, a name that {owner} has. It is "
+                "left out; its authors can rename it.",
+                InputWarning,
+                stacklevel=2,
+            )
+        else:
+            found[point.name] = point
+    return found
+
+
+def _package(point: EntryPoint) -> str:
+    """The package that an entry point belongs to."""
+    return "a package" if point.dist is None else f"the package {brief(point.dist.name, 60)}"
+
+
+class Registry(Mapping[str, Any]):
+    """Classes by name: our `own` first, then those of other packages, which must derive from `base`."""
+
+    def __init__(self, own: Mapping[str, Any], group: str, base: type):
+        self.own, self._group, self._base = dict(own), group, base
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*self.own, *offered(self._group, self.own)))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.own or name in offered(self._group, self.own)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.own[name] if name in self.own else self._load(offered(self._group, self.own)[name])
+
+    def _load(self, point: EntryPoint) -> Any:
+        """The class of an entry point; InputError if it cannot be imported or is not such a class."""
+        base, package = f"{self._base.__module__.removesuffix('.base')}.{self._base.__name__}", _package(point)
+        with self.named_errors(point.name):
+            kind = point.load()
+        if not isinstance(kind, type) or not issubclass(kind, self._base):
+            raise InputError(
+                f"{point.name} of {package} is {brief(repr(kind), 80)}, and not a class that derives from {base}."
+            )
+        if kind.__name__ != point.name:
+            raise InputError(
+                f"{point.name} of {package} leads to the class {kind.__name__}. Saved files name the class, so the "
+                "entry point must have the same name."
+            )
+        with self.named_errors(point.name):
+            kind()  # methods are made without arguments, and then get their parameters
+        return kind
+
+    @contextmanager
+    def named_errors(self, name: str) -> Iterator[None]:
+        """Raise errors of another package's method as an InputError that names both; our own pass."""
+        try:
+            yield
+        except UnspurError:
+            raise
+        except Exception as error:
+            if name in self.own:
+                raise
+            package = _package(offered(self._group, self.own)[name])
+            said = f"{type(error).__name__}: {brief(error)}"
+            raise InputError(f"{name} of {package} failed ({said}). Ask its authors, or remove it.") from error

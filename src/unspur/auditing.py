@@ -1,0 +1,783 @@
+"""Audit: which columns travel with the task, are visible in the embedding, and are used by a plain last layer.
+
+Each column is asked three questions, on the rows where it is known:
+
+*travels*: is it associated with the task? Cramér's V, and Fisher's exact test of each class against each value.
+
+*visible*: does a linear probe predict it from the rows, where every combination of task and value weighs the same?
+Without these weights, anything that travels with the task would be visible through the task alone.
+
+*used*: does a plain layer (ERM) err more often where the column contradicts the task? Within a class of the task, a row
+is *aligned* if its value is more frequent in that class than overall, and *conflicting* otherwise. The gap is the
+accuracy on aligned rows minus that on conflicting rows, averaged over the classes of the task. Predictions are
+cross-fitted, once for all columns.
+
+A column is named if all three are significant. The largest of its three p-values is a p-value of "at least one of the
+three does not hold", and Holm's procedure corrects it for the number of columns. Whether a column that is named is
+spurious is not for a test to say: high cheekbones travel with smiling, and rightly so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from scipy.signal import fftconvolve
+from scipy.special import chdtr, chndtrinc
+from scipy.stats import hypergeom, norm
+from scipy.stats import t as student
+
+from unspur._arrays import is_missing, on_numpy
+from unspur._data import LabelledData, as_matrix
+from unspur._dates import dates_in
+from unspur._resources import one_thread_if_small
+from unspur._text import columns as text_columns
+from unspur._text import filled, lines_of, one_line, padded
+from unspur._typing import Array, BoolArray, FloatArray, IntArray
+from unspur.certificate import row_hashes
+from unspur.clusters import cluster_codes
+from unspur.exceptions import GroupSizeError, InputError, LabelError
+from unspur.heads import ERM
+from unspur.labels import ClassLabel, class_label, label_columns, main_column, require_no_missing
+from unspur.metrics import leakage
+from unspur.metrics.groups import mean_interval, p_above
+from unspur.metrics.leakage import fewer_by_clusters
+from unspur.selection import cross_fit
+from unspur.solvers.held_out_losses import HeldOutClusters
+
+Kind: TypeAlias = Literal["classes", "number"]
+
+#: Fewest rows (or clusters) of a class and a value for both to be compared.
+MIN_CELL_ROWS = 10
+#: Whole numbers with more different values are numbers, and of classes only the most frequent ones stay apart.
+MAX_VALUES = 20
+#: Numbers are cut into this many bins, at their quantiles.
+BINS = 3
+#: P-values of gaps below this are computed exactly, for up to so many classes, on a grid of so many points for each
+#: standard deviation and class.
+EXACT_BELOW, MAX_EXACT_CLASSES, GRID_POINTS = 0.2, 10, 100
+#: Folds of the plain layer and of the probes.
+FOLDS = 5
+#: Most rows of a probe, and up to how many of them it is cross-fitted. With more it is trained on one half and tested
+#: on the other, since cross-fitted rows tell as much as half as many tested once, and folds take five times as long.
+MAX_PROBE_ROWS, MAX_CROSS_FITTED_ROWS = 3000, 1000
+#: Cramér's V from which on a column is taken for the task under another name, and not recommended.
+MAX_RECOMMENDED_ASSOCIATION = 0.95
+#: Columns that a table shows, besides those that are named, and columns not judged that it lists.
+COLUMNS_SHOWN, NOT_JUDGED_SHOWN = 20, 10
+#: Columns of a terminal for names in the table.
+NAME_WIDTH = 20
+_LEADING_ZERO = re.compile(r"[+-]?0\d")
+_ISO_DATE = re.compile(r"\d{4}-\d\d(-\d\d)?(\D|$)")
+
+NAMED = "travels with the task, visible, and used: you decide whether it is spurious"
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number with its 95 % interval, its p-value, and the p-value corrected for the number of columns (Holm)."""
+
+    value: float
+    low: float
+    high: float
+    p: float
+    p_corrected: float = 1.0
+
+    def to_dict(self) -> dict[str, float]:
+        """Plain numbers, ready for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedColumn:
+    """What an audit found about one column.
+
+    Attributes
+    ----------
+    name : of the column.
+    kind : "classes", or "number" for a number that was cut into bins.
+    values : its values, or its bins, as text.
+    rows : number of rows in which it is known.
+    association : Cramér's V with the task, from 0 (independent) to 1, corrected for its bias; the test is two-sided.
+    visibility : balanced accuracy of a linear probe; None if there was no time to train one (see `audit`).
+    chance : accuracy of guessing, one over the number of values.
+    gap : accuracy of a plain layer on aligned rows minus that on conflicting rows; the test is one-sided.
+    aligned, conflicting : the two accuracies, averaged over the classes of the task.
+    named : whether all three are significant after Holm's correction.
+    verdict : the same in words.
+    notes : what else a reader should know, such as bins or pooled values.
+    """
+
+    name: str
+    kind: Kind
+    values: tuple[str, ...]
+    rows: int
+    association: Estimate
+    visibility: Estimate | None
+    chance: float
+    gap: Estimate
+    aligned: float
+    conflicting: float
+    named: bool = False
+    verdict: str = ""
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and words, ready for JSON."""
+        return {**asdict(self), "values": list(self.values), "notes": list(self.notes)}
+
+    @property
+    def is_nearly_the_task(self) -> bool:
+        """Whether the column says almost the same as the task, so that removing it would remove the task."""
+        return self.association.value >= MAX_RECOMMENDED_ASSOCIATION
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """Columns of a table, ranked by how surely a plain layer uses them.
+
+    Attributes
+    ----------
+    main : name of the task.
+    columns : those that were judged. Named ones come first, then the largest lower bound of the gap.
+    not_judged : the other columns, each with the reason.
+    rows : rows that the audit used.
+    accuracy : cross-fitted accuracy of the plain layer, each class of the task counting the same.
+    level : significance level of all columns together.
+    notes : what else a reader should know.
+    """
+
+    main: str
+    columns: tuple[AuditedColumn, ...]
+    not_judged: Mapping[str, str]
+    rows: int
+    accuracy: float
+    level: float
+    notes: tuple[str, ...] = ()
+
+    @property
+    def named(self) -> tuple[AuditedColumn, ...]:
+        """Columns that travel with the task, are visible, and are used."""
+        return tuple(column for column in self.columns if column.named)
+
+    @property
+    def recommended(self) -> AuditedColumn | None:
+        """The first column that is named, leaving out any that is nearly the task itself."""
+        return next((column for column in self.named if not column.is_nearly_the_task), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and words, ready for JSON."""
+        return {
+            "main": self.main,
+            "rows": self.rows,
+            "accuracy": self.accuracy,
+            "level": self.level,
+            "columns": [column.to_dict() for column in self.columns],
+            "not_judged": dict(self.not_judged),
+            "notes": list(self.notes),
+        }
+
+    def __str__(self) -> str:
+        lines = [
+            filled(
+                f"Audit of {len(self.columns) + len(self.not_judged):,} columns against {one_line(self.main)}: "
+                f"{self.rows:,} rows, accuracy of a plain layer {100 * self.accuracy:.1f} %"
+            ),
+            "",
+        ]
+        shown = self.columns[: max(COLUMNS_SHOWN, len(self.named))]
+        if shown:
+            lines += _table(shown)
+        if len(self.columns) > len(shown):
+            lines.append(f"… and {len(self.columns) - len(shown):,} more columns, none of which is named")
+        if self.not_judged:
+            lines += ["", "Not judged:"]
+            listed = list(self.not_judged.items())
+            lines += [filled(f"{one_line(name)}: {reason}", "  ", "    ") for name, reason in listed[:NOT_JUDGED_SHOWN]]
+            if len(listed) > NOT_JUDGED_SHOWN:
+                lines.append(f"  … and {len(listed) - NOT_JUDGED_SHOWN:,} more")
+        lines += ["", filled(self.conclusion)]
+        lines += [filled(f"Note: {note}") for note in self.notes]
+        return "\n".join(lines)
+
+    @property
+    def conclusion(self) -> str:
+        """What was found, in one or two sentences."""
+        if not self.columns:
+            return "No column could be judged."
+        corrected = f"level {self.level:g}, corrected for {len(self.columns):,} columns"
+        if not self.named:
+            return f"No column is both visible and used while it travels with {self.main} ({corrected})."
+        names = [one_line(column.name) for column in self.named]
+        listed = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+        plural = len(names) > 1
+        end = "you decide whether they are spurious" if plural else NAMED.partition(": ")[2]
+        return (
+            f"{listed} {'travel' if plural else 'travels'} with {self.main}, {'are' if plural else 'is'} visible, and "
+            f"{'are' if plural else 'is'} used ({corrected}): {end}."
+        )
+
+
+def _table(columns: tuple[AuditedColumn, ...]) -> list[str]:
+    """The table of an audit, with the verdict of each column below its numbers."""
+    shown = {column.name: lines_of(one_line(column.name), NAME_WIDTH) for column in columns}
+    width = max(text_columns(line) for lines in shown.values() for line in (*lines, "column"))
+    head = f"  {padded('column', width)}  {'travels (V)':<18} {'visible (%)':<14} gap (points)"
+    lines = [head, "─" * (width + 58)]
+    for column in columns:
+        first, *others = shown[column.name]
+        seen = "–" if column.visibility is None else _bounds(column.visibility, 100.0, 0)
+        numbers = f"{_bounds(column.association, 1.0, 2):<18} {seen:<14} {_bounds(column.gap, 100.0, 1)}"
+        lines.append(f"{'✓' if column.named else ' '} {padded(first, width)}  {numbers}")
+        lines += [f"  {other}" for other in others]
+        lines.append(filled("; ".join((column.verdict, *column.notes)), "    ", "    "))
+    return lines
+
+
+def _bounds(estimate: Estimate, unit: float, digits: int) -> str:
+    value, low, high = (f"{unit * number:.{digits}f}" for number in (estimate.value, estimate.low, estimate.high))
+    return f"{value} ({low} – {high})"
+
+
+def audit(
+    X: Array,
+    y: Any,
+    columns: Any,
+    *,
+    clusters: Array | None = None,
+    level: float = 0.05,
+    max_rows: int = 10_000,
+    max_probes: int = 50,
+    probe_all: bool = True,
+    random_state: Any = None,
+    report: Callable[[str], object] = lambda name: None,  # noqa: ARG005
+) -> Audit:
+    """Say of each column whether it travels with the task, is visible in the rows, and is used by a plain layer.
+
+    Association and gap cost little and are measured for every column. Linear probes are trained for the `max_probes`
+    columns that come first: those for which association and gap are significant, which alone can be named, and then
+    the others. A column without a probe is never named. Holm's correction counts all columns that are judged. Intervals
+    have a level of 95 % for each column by itself.
+
+    Numbers, and whole numbers of more than 20 values, are cut into three bins at their quantiles. Columns that cannot
+    be judged are listed with a reason: constant columns, dates, ids, columns that determine the task or that the task
+    determines, and columns with fewer than 10 rows (or clusters) in too many combinations with the task.
+
+    Parameters
+    ----------
+    X : rows of shape (n, d) in memory.
+    y : task of each row, of two or more classes; a mapping gives it a name.
+    columns : mapping from names to columns of n values, a DataFrame, or an array (n, m). Rows in which a column is
+        missing are left out for this column.
+    clusters : which rows belong together (frames of one film). They are kept together in folds, and every interval and
+        test counts clusters. Without it, exact copies of a row are one cluster.
+    level : probability of naming any column for which one of the three does not hold.
+    max_rows : largest number of rows to use; a random sample of more.
+    max_probes : largest number of columns to train a probe for.
+    probe_all : whether to probe columns that cannot be named as well. It takes longer, and changes no verdict on those
+        that can.
+    random_state : of the sample and the folds.
+    report : called with the name of each step, of which there are at most ``2 + max_probes``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from unspur import audit
+    >>> rng = np.random.default_rng(0)
+    >>> bird = rng.integers(2, size=1000)
+    >>> background = np.where(rng.random(1000) < 0.9, bird, 1 - bird)
+    >>> X = rng.normal(size=(1000, 8))
+    >>> X[:, 0] += bird
+    >>> X[:, 1] += 2 * background
+    >>> found = audit(X, bird, {"background": background, "camera": rng.integers(3, size=1000)}, random_state=0)
+    >>> [column.name for column in found.named]
+    ['background']
+    """
+    if not 0 < level < 1:
+        raise InputError(f"level is a probability between 0 and 1; got {level}.")
+    if max_rows < 1 or max_probes < 0:
+        raise InputError(f"max_rows must be positive and max_probes at least 0; got {max_rows} and {max_probes}.")
+    rng = np.random.default_rng(random_state)
+    data, given, notes = _decoded(X, y, columns, clusters, max_rows, rng)
+    report("plain layer")
+    with one_thread_if_small(data.X):
+        differences, _ = cross_fit(ERM(), data, FOLDS, rng)
+    right = differences.max(axis=1) <= 0
+    recall = np.bincount(data.main.codes, weights=right) / np.bincount(data.main.codes)
+    report("columns")
+    judged: list[tuple[AuditedColumn, _Cells]] = []
+    reasons: dict[str, str] = {}
+    for name, values in given.items():
+        cells = _cells(values, data)
+        if isinstance(cells, str):
+            reasons[name] = cells
+        else:
+            judged.append((_measured(name, cells, data, right), cells))
+    found = _with_probes(judged, data, level, max_probes, probe_all, rng, report)
+    return Audit(data.main.name, found, reasons, len(data), float(recall.mean()), level, notes)
+
+
+def _decoded(
+    X: Array, y: Any, columns: Any, clusters: Any, max_rows: int, rng: np.random.Generator
+) -> tuple[LabelledData, dict[str, Array], tuple[str, ...]]:
+    """Rows with their task and clusters, the columns by name, and notes; of at most `max_rows` rows."""
+    X = as_matrix(X, "audited")
+    name, values = main_column(y, "y")
+    main = class_label(values, name, len(X))
+    require_no_missing(main, ["other columns"])
+    given = label_columns(columns, len(X), "columns")
+    code = None if clusters is None else cluster_codes(clusters, "clusters", len(X))
+    data = LabelledData(X, main, (), np.ones(len(X)), code)
+    notes = []
+    if len(X) > max_rows:
+        chosen = np.sort(rng.choice(len(X), max_rows, replace=False))
+        notes.append(f"{max_rows:,} rows were drawn at random from {len(X):,}.")
+        data = data.select(chosen)
+        data = replace(data, y=data.main.occurring())
+        given = {name: _one_per_row(column)[chosen] for name, column in given.items()}
+    rows = np.bincount(data.main.codes)
+    if rows.min() < MIN_CELL_ROWS:
+        raise GroupSizeError(
+            f"{name} is {data.main.classes[int(np.argmin(rows))]} in {rows.min()} rows; an audit needs at least "
+            f"{MIN_CELL_ROWS} rows of every class. Pass more rows, or leave the class out."
+        )
+    data = data.with_duplicate_clusters(row_hashes(data.X))
+    if data.clusters_are_duplicates and data.clusters is not None:
+        copies = len(data) - len(np.unique(data.clusters))
+        notes.append(f"{copies:,} rows are exact copies of others; copies of a row count once in all tests.")
+    return data, given, tuple(notes)
+
+
+def _one_per_row(values: Any) -> Array:
+    """A column as an array; a list stays one value for each row, whatever its values are."""
+    if isinstance(values, list | tuple):
+        array = np.empty(len(values), dtype=object)
+        array[:] = values
+        return array
+    return np.asarray(on_numpy(values))
+
+
+@dataclass(frozen=True, slots=True)
+class _Coded:
+    """A column as codes 0 … m − 1 (−1 where it is missing), and its values as text.
+
+    `unpooled` has the codes of classes before rare ones were pooled; those of a number are its bins.
+    """
+
+    codes: IntArray
+    unpooled: IntArray
+    values: tuple[str, ...]
+    kind: Kind
+    notes: tuple[str, ...] = ()
+
+
+def _coded(values: Any) -> _Coded | str:
+    """The classes or bins of a column; or why it has none."""
+    array = _one_per_row(values)
+    dates = dates_in(values if hasattr(values, "dtype") else array)
+    array = array if dates is None else dates
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1:
+        return f"it is an array of shape {array.shape}, and not one value for each row"
+    if array.dtype.kind == "f":
+        missing = np.isnan(array)
+    elif array.dtype.kind in "mM":
+        missing = np.isnat(array)
+    else:
+        missing = np.fromiter((is_missing(value) for value in array.tolist()), dtype=bool, count=len(array))
+    known, numeric, whole = _plain(array[~missing])
+    seen, inverse, counts = np.unique(known, return_inverse=True, return_counts=True)
+    if len(seen) < 2:
+        return f"it is constant ({_short(seen[0])})" if len(seen) else "it is missing in all rows"
+    codes = np.full(len(array), -1, dtype=np.intp)
+    if len(seen) > MAX_VALUES and (dates is not None or _are_dates(seen)):
+        return f"it has {len(seen):,} different dates; audit their year, month or hour as a column of its own"
+    if len(seen) > MAX_VALUES and whole and 2 * len(seen) > len(known):
+        return (
+            f"it looks like an id: {len(seen):,} different whole numbers in {len(known):,} rows. If it is a "
+            "measurement, pass it as floats (on the command line, name it with --column)"
+        )
+    if len(seen) > MAX_VALUES and numeric:
+        codes[~missing], bins = _binned(known.astype(np.float64))
+        return _Coded(codes, codes, bins, "number", (f"a number, in {len(bins)} bins at its quantiles",))
+    if MIN_CELL_ROWS * len(seen) > len(known):
+        return f"it is nearly unique: {len(seen):,} different values in {len(known):,} rows, as an id or a text has"
+    kept = counts >= MIN_CELL_ROWS
+    if kept.sum() >= MAX_VALUES:
+        kept = np.argsort(np.argsort(-counts, kind="stable")) < MAX_VALUES - 1
+    number = np.where(kept, np.cumsum(kept) - 1, kept.sum())
+    unpooled = codes.copy()
+    unpooled[~missing] = inverse.reshape(-1)
+    codes[~missing] = number[inverse.reshape(-1)]
+    names = tuple(_short(value) for value in seen[kept])
+    notes: tuple[str, ...] = ()
+    if pooled := int((~kept).sum()):
+        names += (_short(seen[~kept][0]) if pooled == 1 else "other",)
+        notes = (f"{pooled:,} rare values count as one",) if pooled > 1 else ()
+    return _Coded(codes, unpooled, names, "classes", notes)
+
+
+def column_labels(values: Any) -> Array:
+    """The class or bin of each row as an audit sees it, as text, shape (n,); "" where it is missing.
+
+    Raises LabelError for a column that cannot be judged.
+    """
+    column = _coded(values)
+    if isinstance(column, str):
+        raise LabelError(f"The column has no classes: {column}.")
+    return np.array([*column.values, ""])[column.codes]
+
+
+def _plain(known: Array) -> tuple[Array, bool, bool]:
+    """Known values as an array that can be sorted, whether they are numbers, and whether they have an integer type.
+
+    Texts are numbers if all of them are, as in a .csv table; 01 is a code.
+    """
+    if known.dtype.kind == "O":
+        values = known.tolist()
+        if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+            whole = all(isinstance(value, int) and abs(value) < 2**63 for value in values)
+            return np.array(values, dtype=np.int64 if whole else np.float64), True, whole
+        known = np.array([str(value) for value in values], dtype=str)
+    if known.dtype.kind in "US":
+        try:
+            numbers = known.astype(np.float64)
+        except ValueError:
+            return known, False, False
+        if not np.isfinite(numbers).all() or any(map(_LEADING_ZERO.match, map(_short, known.tolist()))):
+            return known, False, False
+        return numbers, True, all(value.isdigit() for value in known.tolist())
+    return known, known.dtype.kind in "iuf", known.dtype.kind in "iu"
+
+
+def _are_dates(values: Array) -> bool:
+    """Whether all values are texts that start with a date, as in ISO 8601."""
+    return values.dtype.kind == "U" and all(map(_ISO_DATE.match, values.tolist()))
+
+
+def _short(value: Any) -> str:
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    return text if len(text) <= 40 else f"{text[:39]}…"
+
+
+def _binned(numbers: FloatArray) -> tuple[IntArray, tuple[str, ...]]:
+    """Bins of a number at its quantiles, and their names; equal numbers share a bin."""
+    edges = np.unique(np.quantile(numbers, np.arange(1, BINS) / BINS, method="lower"))
+    codes = np.searchsorted(edges, numbers, side="left")
+    if codes.max() == codes.min():  # most rows have the largest value
+        below = numbers[numbers < edges[0]].max()
+        edges, codes = np.array([below]), np.searchsorted([below], numbers, side="left")
+    named = [f"≤ {edges[0]:.3g}", *(f"{a:.3g} – {b:.3g}" for a, b in pairwise(edges))]
+    named.append(f"> {edges[-1]:.3g}")
+    seen, codes = np.unique(codes, return_inverse=True)
+    return codes.reshape(-1), tuple(named[k] for k in seen.tolist())
+
+
+@dataclass(frozen=True, slots=True)
+class _Cells:
+    """A column against the task, on the `known` rows.
+
+    Attributes
+    ----------
+    column : codes and values.
+    counts : rows of each class and value, shape (K, m).
+    aligned : whether a value is more frequent in a class than overall, shape (K, m).
+    compared : classes and values with enough rows in all their combinations, two boolean masks.
+    """
+
+    column: _Coded
+    counts: IntArray
+    aligned: BoolArray
+    compared: tuple[BoolArray, BoolArray]
+
+
+def _cells(values: Any, data: LabelledData) -> _Cells | str:
+    """The table of a column and the task; or why the column cannot be judged."""
+    column = _coded(values)
+    if isinstance(column, str):
+        return column
+    known, main = np.flatnonzero(column.codes >= 0), data.main
+    shape = len(main.classes), len(column.values)
+    cell = main.codes[known] * shape[1] + column.codes[known]
+    counts = np.bincount(cell, minlength=shape[0] * shape[1]).reshape(shape)
+    if reason := _same_as_task(main, column.unpooled):
+        return reason
+    units = counts
+    if data.clusters is not None:
+        pairs = np.unique(np.stack([data.clusters[known], cell]), axis=1)[1]
+        units = np.bincount(pairs, minlength=shape[0] * shape[1]).reshape(shape)
+    aligned = counts * counts.sum() > np.outer(counts.sum(axis=1), counts.sum(axis=0))
+    if not aligned.any():
+        return f"it is independent of {main.name} in these rows: every value is as frequent in each class"
+    compared = _compared(units)
+    within = aligned[np.ix_(*compared)] if compared is not None else aligned[:0]
+    if compared is None or not np.any(within.any(axis=1) & ~within.all(axis=1)):
+        what = "rows" if data.clusters is None else "clusters"
+        return (
+            f"too few {what} in a cell: no class of {main.name} has at least {MIN_CELL_ROWS} {what} of a value that "
+            "goes with it and of one that does not"
+        )
+    return _Cells(column, counts, aligned, compared)
+
+
+def _same_as_task(main: ClassLabel, codes: IntArray) -> str:
+    """Why a column says the same as the task, or less, or more; "" if it does not."""
+    known = codes >= 0
+    pairs = np.unique(np.stack([main.codes[known], codes[known]]), axis=1)
+    one_value, one_class = (len(np.unique(part)) == pairs.shape[1] for part in pairs)
+    if one_value and one_class:
+        return f"it equals {main.name}"
+    if one_class:
+        return f"it determines {main.name}: each of its values occurs with one class only"
+    return f"{main.name} determines it: each class has one of its values only" if one_value else ""
+
+
+def _compared(units: IntArray) -> tuple[BoolArray, BoolArray] | None:
+    """Masks of classes and values whose combinations all have enough rows; None if two values do not remain.
+
+    The class or value with the largest share of small combinations is left out, one after the other.
+    """
+    classes, values = (np.ones(size, dtype=bool) for size in units.shape)
+    while (few := (units < MIN_CELL_ROWS) & classes[:, None] & values).any():
+        by_class, by_value = few.sum(axis=1) / values.sum(), few.sum(axis=0) / classes.sum()
+        if values.sum() > 2 and (classes.sum() == 1 or by_value.max() >= by_class.max()):
+            values[np.argmax(by_value)] = False
+        elif classes.sum() > 1:
+            classes[np.argmax(by_class)] = False
+        else:
+            return None
+    return classes, values
+
+
+def _measured(name: str, cells: _Cells, data: LabelledData, right: BoolArray) -> AuditedColumn:
+    """Association and gap of a column, not yet probed."""
+    known = np.flatnonzero(cells.column.codes >= 0)
+    value, y = cells.column.codes[known], data.main.codes[known]
+    clusters = None if data.clusters is None else data.clusters[known]
+    classes, values = cells.compared
+    within = cells.aligned & values
+    classes = classes & within.any(axis=1) & (~cells.aligned & values).any(axis=1)
+    used = classes[y] & values[value]
+    place = np.cumsum(classes) - 1
+    aligned = cells.aligned[y, value][used]
+    group = 2 * place[y[used]] + ~aligned
+    # The gap is 2 m − 1, with m the mean of the accuracies of aligned rows and the error rates of conflicting ones.
+    success = (right[known][used] == aligned) * 1.0
+    rows = np.bincount(group).astype(np.float64)
+    share = np.bincount(group, weights=success) / rows
+    effective = rows
+    if clusters is not None:
+        code = np.unique(clusters[used], return_inverse=True)[1].reshape(-1)
+        held_out = HeldOutClusters.in_groups(code, group, len(rows), np.ones(len(group)))
+        effective = fewer_by_clusters(rows, share, success, held_out, 0.95)
+    low, high = mean_interval(share, effective, float(norm.isf(0.025)))
+    p = p_above(share, effective, 0.5)
+    if clusters is None and p < EXACT_BELOW and len(rows) <= 2 * MAX_EXACT_CLASSES:
+        p = _permutation_p(rows.astype(np.intp), np.bincount(group, weights=right[known][used]).astype(np.intp))
+    gap = Estimate(2 * float(share.mean()) - 1, 2 * low - 1, 2 * high - 1, p)
+    notes = cells.column.notes
+    if not classes.all():
+        notes += (f"the gap is that of {classes.sum()} of {len(classes)} classes: the others have too few rows",)
+    return AuditedColumn(
+        name=name,
+        kind=cells.column.kind,
+        values=cells.column.values,
+        rows=len(known),
+        association=_association(cells.counts, y, value, clusters),
+        visibility=None,
+        chance=1.0 / int(values.sum()),
+        gap=gap,
+        aligned=float(share[::2].mean()),
+        conflicting=1.0 - float(share[1::2].mean()),
+        notes=notes,
+    )
+
+
+def _permutation_p(rows: IntArray, right: IntArray) -> float:
+    """P-value of the gap if values were permuted within each class: a sum of independent hypergeometric numbers.
+
+    `rows` and `right` are numbers of all rows and of right ones, aligned and conflicting in turn, class by class. The
+    distribution is exact but for a grid to which every number is rounded up, so p is never too small.
+    """
+    n, aligned = rows.reshape(-1, 2), rows[::2]
+    hits = right.reshape(-1, 2)
+    total, correct = n.sum(axis=1), hits.sum(axis=1)
+    unit = (1.0 / n).sum(axis=1)  # of the gap, times the number of classes
+    variance = aligned * n[:, 1] * correct * (total - correct) / (total**2 * (total - 1.0))
+    step = float(np.sqrt(np.sum(unit**2 * variance))) / (GRID_POINTS * len(n))
+    if step == 0:  # all rows are right, or all are wrong
+        return 1.0
+    chances, first = np.ones(1), 0
+    for k in range(len(n)):
+        low, high = max(0, correct[k] + aligned[k] - total[k]), min(correct[k], aligned[k])
+        number = np.arange(low, high + 1)
+        place = np.ceil(unit[k] * (number - hits[k, 0]) / step - 1e-9).astype(np.intp)
+        own = np.bincount(place - place[0], weights=hypergeom.pmf(number, total[k], correct[k], aligned[k]))
+        chances, first = fftconvolve(chances, own), first + int(place[0])
+    return float(np.clip(chances[max(0, -first) :].sum(), 0.0, 1.0))
+
+
+def _association(counts: IntArray, y: IntArray, value: IntArray, clusters: IntArray | None) -> Estimate:
+    """Cramér's V, its interval, and the p-value of independence.
+
+    The interval is the wider of two: that of a noncentral χ², which is right if V is small, and that of the delta
+    method, which is right if it is large.
+    """
+    n, (k, m) = int(counts.sum()), counts.shape
+    p = counts / n
+    p_y, p_value = p.sum(axis=1), p.sum(axis=0)
+    ratio = p / np.outer(p_y, p_value)
+    most, freedom = min(k, m) - 1, (k - 1) * (m - 1)
+    squared = float(np.sum(p * ratio)) - 1.0
+    influence = 2 * ratio - np.sum(p * ratio, axis=1, keepdims=True) / p_y[:, None]
+    influence = (influence - np.sum(p * ratio, axis=0) / p_value)[y, value]
+    variance = float(influence @ influence) / n**2
+    effective = float(n)
+    if clusters is not None:
+        sums = np.bincount(clusters, weights=influence)
+        by_cluster = float(sums @ sums) / n**2
+        effective = n / max(1.0, by_cluster / variance) if variance > 0 else float(len(np.unique(clusters)))
+        variance = max(variance, by_cluster)
+    v = float(np.sqrt(max(0.0, squared) / most))
+    statistic, tail, z = effective * max(0.0, squared), 0.025, float(norm.isf(0.025))
+    bounds = []
+    for probability in (1 - tail, tail):
+        inside = chdtr(freedom, statistic) > probability
+        bounds.append(float(np.sqrt(chndtrinc(statistic, freedom, probability) / effective / most)) if inside else 0.0)
+    if v > 0:
+        margin = z * float(np.sqrt(variance)) / (2 * v * most)
+        bounds = [min(bounds[0], max(0.0, v - margin)), max(bounds[1], v + margin)]
+    corrected = float(np.sqrt(max(0.0, squared - freedom / effective) / most))
+    low, high = min(bounds[0], corrected), min(1.0, max(bounds[1], corrected))
+    return Estimate(min(1.0, corrected), low, high, _independence(counts, y, value, clusters))
+
+
+def _independence(counts: IntArray, y: IntArray, value: IntArray, clusters: IntArray | None) -> float:
+    """P-value of independence: the smallest of one class against one value, times the number of such tests.
+
+    Each is Fisher's exact test, which is right with small counts. With clusters it is also a test of cluster sums, and
+    the larger p-value counts.
+    """
+    of_class = range(1, 2) if counts.shape[0] == 2 else range(counts.shape[0])
+    of_value = range(1, 2) if counts.shape[1] == 2 else range(counts.shape[1])
+    part = counts[np.ix_(of_class, of_value)]
+    rows, columns = counts.sum(axis=1)[list(of_class), None], counts.sum(axis=0)[list(of_value)]
+    n = int(counts.sum())
+    p = 2 * np.minimum(hypergeom.cdf(part, n, rows, columns), hypergeom.sf(part - 1, n, rows, columns))
+    if clusters is not None:
+        for i, k in enumerate(of_class):
+            for j, m in enumerate(of_value):
+                own = ((y == k) - rows[i, 0] / n) * ((value == m) - columns[j] / n)
+                sums = np.bincount(clusters, weights=own)
+                number = len(np.unique(clusters))
+                error = float(np.sqrt(sums @ sums * number / (number - 1)))
+                t = abs(float(sums.sum())) / error if error > 0 else 0.0
+                p[i, j] = max(p[i, j], 2 * float(student.sf(t, number - 1)))
+    return float(min(1.0, p.min() * p.size))
+
+
+def _with_probes(
+    judged: list[tuple[AuditedColumn, _Cells]],
+    data: LabelledData,
+    level: float,
+    max_probes: int,
+    probe_all: bool,
+    rng: np.random.Generator,
+    report: Callable[[str], object],
+) -> tuple[AuditedColumn, ...]:
+    """The columns with their probes, corrected p-values and verdicts, ranked."""
+    both = holm([max(column.association.p, column.gap.p) for column, _ in judged])
+    order = sorted(range(len(judged)), key=lambda i: (both[i] > level, -judged[i][0].gap.low))
+    seeds = rng.integers(2**32, size=len(judged))
+    columns = [column for column, _ in judged]
+    for i in order[: max_probes if probe_all else min(max_probes, sum(p <= level for p in both))]:
+        report(columns[i].name)
+        seen = _visibility(judged[i][1], data, np.random.default_rng(seeds[i]))
+        columns[i] = replace(columns[i], visibility=seen)
+    travels = holm([column.association.p for column in columns])
+    visible = holm([1.0 if column.visibility is None else column.visibility.p for column in columns])
+    used = holm([column.gap.p for column in columns])
+    all_three = holm([1.0 if c.visibility is None else max(c.association.p, c.visibility.p, c.gap.p) for c in columns])
+    found = []
+    for i, column in enumerate(columns):
+        seen = column.visibility
+        named = all_three[i] <= level
+        shown = None if seen is None else visible[i] <= level
+        found.append(
+            replace(
+                column,
+                association=replace(column.association, p_corrected=travels[i]),
+                visibility=None if seen is None else replace(seen, p_corrected=visible[i]),
+                gap=replace(column.gap, p_corrected=used[i]),
+                named=named,
+                verdict=_verdict(named, travels[i] <= level, shown, used[i] <= level),
+                notes=column.notes
+                + (("nearly the task itself, so its removal is not recommended",) if column.is_nearly_the_task else ()),
+            )
+        )
+    return tuple(sorted(found, key=lambda column: (not column.named, -column.gap.low)))
+
+
+def holm(p: list[float]) -> list[float]:
+    """P-values corrected by Holm's procedure: those up to a level are rejected at that level for all together."""
+    order = np.argsort(p, kind="stable")
+    steps = np.maximum.accumulate((len(p) - np.arange(len(p))) * np.asarray(p, dtype=np.float64)[order])
+    corrected = np.empty(len(p))
+    corrected[order] = np.minimum(1.0, steps)
+    return [float(value) for value in corrected]
+
+
+def _verdict(named: bool, travels: bool, visible: bool | None, used: bool) -> str:
+    """What the three tests say, in words."""
+    if named:
+        return NAMED
+    if not travels:
+        return "no sign that it travels with the task"
+    if visible is None:
+        return "travels with the task" + (", and errors depend on it; not probed" if used else "; no sign of use")
+    if not visible:
+        return "travels with the task; no sign that the embedding shows it"
+    return "travels with the task and is visible; no sign that a plain layer uses it"
+
+
+def _visibility(cells: _Cells, data: LabelledData, rng: np.random.Generator) -> Estimate | None:
+    """Balanced accuracy of a linear probe of the column, with every combination of task and value weighing the same.
+
+    None if clusters leave too few rows to train or test a probe on.
+    """
+    classes, values = cells.compared
+    codes, y = cells.column.codes, data.main.codes
+    usable = (codes >= 0) & classes[y] & values[codes]
+    shape = len(classes), len(values)
+    group = np.where(usable, y * shape[1] + codes, -1)
+    groups = np.unique(group[usable])
+    members = [rng.permutation(np.flatnonzero(group == g))[: MAX_PROBE_ROWS // len(groups)] for g in groups]
+    rows = np.sort(np.concatenate(members))
+    part = replace(data.select(rows), y=_label(group[rows], "group"))
+    weight = 1.0 / np.bincount(part.main.codes)[part.main.codes]
+    label, few = _label(codes[rows], "column"), len(rows) <= MAX_CROSS_FITTED_ROWS
+    fold = part.folds(FOLDS if few else 2, rng)
+    pairs = [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(fold.max() + 1)]
+    try:
+        found = leakage(
+            np.asarray(part.X),
+            label,
+            cv=[pair for pair in pairs if len(pair[1])][: FOLDS if few else 1],
+            sample_weight=weight,
+            clusters=part.clusters,
+            random_state=rng,
+        )
+    except (GroupSizeError, LabelError):
+        return None
+    return Estimate(found.accuracy, found.low, found.high, found.p)
+
+
+def _label(values: IntArray, name: str) -> ClassLabel:
+    """Codes, numbered without gaps, as a label."""
+    seen, codes = np.unique(values, return_inverse=True)
+    return ClassLabel(codes.reshape(-1).astype(np.intp), np.ones(len(values), dtype=bool), tuple(seen.tolist()), name)

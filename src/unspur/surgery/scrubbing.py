@@ -1,0 +1,380 @@
+"""Remove a concept from every layer of a network, one after the other.
+
+::
+
+    batches, labels ──▶ Survey: classes and counts, without the model
+    layer 1 ──▶ rows of every batch ──▶ sums, or a temporary file ──▶ remover
+    layer 2 ──▶ the same, while layer 1 is clean ──▶ remover
+    …                                                         ──▶ Scrubbing
+
+Closed forms need sums only, so memory does not depend on the number of batches. Other removers go over the rows many
+times; the rows of one layer at a time are then in a temporary file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from inspect import signature
+from os import PathLike
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from sklearn.base import clone
+
+from unspur._arrays import on_numpy
+from unspur._extras import require
+from unspur._reading import require_kinds
+from unspur._text import padded
+from unspur._typing import Array, FloatArray
+from unspur._version import __version__
+from unspur.certificate import fingerprint, row_hashes
+from unspur.exceptions import ArtifactError, InputError, LabelError
+from unspur.io.artifact import Shapes, read_artifact, write_artifact
+from unspur.labels import class_label
+from unspur.removers import Remover, refused_in_words, restored
+from unspur.removers.concepts import balanced_weights, indicators, read_concepts, require_few_codes
+from unspur.removers.leace import LEACE, ClosedFormRemover, fit_moments, has_closed_form
+from unspur.removers.saved import require_shapes
+from unspur.removers.seen_rows import merged_fingerprints
+from unspur.rows import Columns, rows_of
+from unspur.rows.stored import Spool, StoredNpy
+from unspur.solvers.statistics import Covariances
+from unspur.surgery.activations import (
+    Batch,
+    Batches,
+    Pooling,
+    Survey,
+    device_of,
+    evaluating,
+    layers_in_order,
+    main_blocks,
+    rows_at,
+)
+from unspur.surgery.hooks import Attachment, Place
+
+if TYPE_CHECKING:
+    from unspur.surgery.network_folding import FoldedNetwork
+    from unspur.surgery.scrubbing_report import ScrubbingReport
+
+#: Most layers of a file.
+MAX_LAYERS = 10_000
+
+
+def scrub(
+    model: Any,
+    batches: Iterable[Mapping[str, Any]],
+    concept: Any,
+    *,
+    y: Any = None,
+    remover: Remover | None = None,
+    layers: Sequence[str] | None = None,
+    pooling: Pooling | None = None,
+    output: Place | None = None,
+) -> Scrubbing:
+    """Fit a removal in every layer of a network, each on activations that the layers before it have cleaned.
+
+    ::
+
+        scrubbing = surgery.scrub(bert, batches, concept="negated")
+        with scrubbing.attach(bert):
+            vectors = bert(**batch).last_hidden_state
+
+    The model is run once over the batches for each layer, up to that layer, in evaluation mode and without gradients;
+    it is not changed. Of LEACE, SAL and SPLINCE only sums over rows are kept. Other removers get the rows of one layer
+    at a time from a temporary file.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Usually of transformers; any module that is called with the entries of a batch.
+    batches : iterable of mappings from names of arguments to tensors
+        As a tokenizer returns them. It is gone through several times: a list or a DataLoader, and no generator. Padding
+        (``attention_mask == 0``) never counts.
+    concept : str, array or list of arrays
+        What to remove, one label for each sequence or for each token: the key of the batches that holds it (which the
+        model does not get), one array (n,) or (n, tokens) for all sequences in their order, or a list with an array for
+        each batch. Rows where it is missing, and tokens labelled −100, are left out.
+    y : the same, optional
+        Main-task label, for removers that use it (JSE, SPLINCE).
+    remover : an unfitted remover, default=LEACE()
+        Cloned for each layer.
+    layers : list of str, optional
+        Names of modules as in ``model.named_modules()``, in any order. By default the blocks of the longest list of
+        modules of one class, such as ``encoder.layer.0`` to ``encoder.layer.11``.
+    pooling : {"tokens", "mean", "first", "last"}, optional
+        What the removals are fitted on: every token, or the mean, the first or the last token of each sequence. By
+        default tokens for labels of tokens, and "mean" for labels of sequences. A removal always acts on every token,
+        and so on their mean. Layers that return one vector for each sequence need no pooling.
+    output : str, int or tuple of these, optional
+        Which tensor of the layers' outputs, if several may be the hidden states. The first one of a tuple is taken
+        without asking, as the blocks of transformers have it.
+
+    Returns
+    -------
+    Scrubbing
+        The removals by layer. It does not hold the model.
+    """
+    require("Scrubbing a network needs", "torch")
+    import torch
+
+    if not isinstance(model, torch.nn.Module):
+        raise InputError(f"scrub needs a torch.nn.Module; got a {type(model).__name__}.")
+    remover = LEACE() if remover is None else remover
+    if not isinstance(remover, Remover):
+        raise InputError(f"remover is a remover such as LEACE(); got a {type(remover).__name__}.")
+    numbers = getattr(remover, "concept_type", "class") == "continuous"
+    missing = getattr(remover, "missing_concept", None)
+    names = _names(model, layers)
+    labelled = Batches(batches, concept, y, pooling=pooling, missing=missing, device=device_of(model))
+    survey = Survey.of(labelled, numbers=numbers)
+    _require_classes(survey, remover, numbers=numbers)
+    fit = fit_sums if has_closed_form(remover) else _fit_stored
+    removals: dict[str, Remover] = {}
+    with evaluating(model), ExitStack() as attached:
+        places = layers_in_order(model, names, next(iter(labelled)), output)
+        for layer, place in places.items():
+            for before, fitted in list(removals.items())[-1:]:
+                attached.enter_context(Attachment(model, before, fitted.removal_, output=places[before]))
+            removals[layer] = fit(clone(remover), survey, rows_at(model, layer, place, labelled))
+    return Scrubbing(MappingProxyType(removals), MappingProxyType(places), labelled.pooling)
+
+
+def _names(model: Any, layers: Sequence[str] | None) -> list[str]:
+    if layers is None:
+        return main_blocks(model)
+    names = [layers] if isinstance(layers, str) else list(layers)
+    if not names or not all(isinstance(name, str) for name in names):
+        raise InputError(f"layers is a list of names of modules, as model.named_modules() has them; got {layers!r}.")
+    return names
+
+
+def _require_classes(survey: Survey, remover: Remover, *, numbers: bool) -> None:
+    """Raise LabelError unless the labels suit the remover."""
+    if numbers:
+        return
+    classes = survey.classes(0)
+    if len(classes) < 2:
+        raise LabelError(
+            f"concept has one class only ({classes[0]}) in all {survey.rows:,} rows; two are needed to find a "
+            "direction that tells them apart."
+        )
+    if getattr(remover, "concept_type", "class") == "auto":
+        require_few_codes(classes, survey.rows, "concept")
+    if isinstance(remover, ClosedFormRemover) and remover._needs_y and None in survey.classes(1):
+        raise LabelError(f"{type(remover).__name__} uses the labels of the task: pass y.")
+
+
+def fit_sums(remover: Any, survey: Survey, visits: Iterator[tuple[Batch, Any]]) -> Remover:
+    """Fit a closed form from sums over the batches."""
+    numbers = remover.concept_type == "continuous"
+    classes = () if numbers else survey.classes(0)
+    task = survey.classes(1) if not numbers and remover._needs_y else ()
+    weights = None if numbers else _group_weights(survey, remover.balance, classes, task)
+    total, seen = None, ""
+    for batch, rows in visits:
+        n = len(batch)
+        concepts = read_concepts(
+            batch.concept,
+            n,
+            kind="continuous" if numbers else "class",
+            classes=[classes] if classes else None,
+            varying=False,
+        )
+        main = class_label(batch.y, "y", n, classes=task) if task else None
+        targets = concepts.columns if main is None else np.concatenate([concepts.columns, indicators(main)])
+        weight = np.ones(n) if weights is None else weights[concepts.group, 0 if main is None else main.codes]
+        columns = Columns(targets, np.zeros(n, dtype=np.intp), weight, 0)
+        moments = Covariances.of(rows_of(rows, columns), in_float64=True)
+        total = moments if total is None else total.merge(moments)
+        one = fingerprint(row_hashes(rows))
+        seen = merged_fingerprints(seen, one) if seen else one
+    assert total is not None  # the survey found rows
+    return fit_moments(remover, total, concept_classes=classes, classes=task, row_set_hash=seen)
+
+
+def _group_weights(survey: Survey, balance: str, classes: tuple[Any, ...], task: tuple[Any, ...]) -> FloatArray:
+    """Weight of a row of each class of the concept and of the task, (k, m); m is 1 without a task."""
+    counts = np.zeros((len(classes), max(1, len(task))))
+    for (concept, y), count in survey.groups.items():
+        counts[classes.index(concept), task.index(y) if task else 0] += count
+    concept_codes, main_codes = (codes.reshape(-1) for codes in np.indices(counts.shape))
+    weight = balanced_weights(counts.reshape(-1), balance, concept_codes, main_codes if task else None)
+    return np.divide(weight.reshape(counts.shape), counts, out=np.zeros_like(counts), where=counts > 0)
+
+
+def _fit_stored(remover: Any, survey: Survey, visits: Iterator[tuple[Batch, Any]]) -> Remover:
+    """Fit a remover that goes over the rows many times: they are written to a temporary file."""
+    spool, filled = None, 0
+    concepts: list[Array] = []
+    tasks: list[Array] = []
+    sequences: list[Array] = []
+    for batch, rows in visits:
+        host = on_numpy(rows)
+        if spool is None:
+            spool = Spool((survey.rows, host.shape[1]), host.dtype, "The activations of a layer")
+        spool.array[filled : filled + len(batch)] = host
+        filled += len(batch)
+        concepts.append(batch.concept)
+        tasks.append(batch.y)
+        sequences.append(batch.sequence)
+    assert spool is not None  # the survey found rows
+    spool.array.flush()
+    y = None if batch.y is None else np.concatenate(tasks)
+    options = {}
+    if batch.pooling == "tokens" and "clusters" in signature(remover.fit).parameters:
+        options["clusters"] = np.concatenate(sequences)  # tokens of one sequence are not independent
+    remover.fit(StoredNpy(spool.path, spool=spool), y, concept=np.concatenate(concepts), **options)
+    remover._store_row_hashes((None, remover.training_hash_, ()))  # 40 bytes a row and layer
+    fitted: Remover = remover
+    return fitted
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Scrubbing:
+    """Removals for the layers of a network, as `scrub` fits them.
+
+    Parameters
+    ----------
+    removals : fitted remover of each layer by its name, in the order in which layers run.
+    places : where the hidden states are in the output of each layer: keys or positions, empty if the output is them.
+    pooling : what the removals were fitted on: "tokens", or "mean", "first" or "last" of a sequence.
+    """
+
+    removals: Mapping[str, Remover]
+    places: Mapping[str, tuple[str | int, ...]]
+    pooling: Pooling
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """Names of the layers, in the order in which they run."""
+        return tuple(self.removals)
+
+    @contextmanager
+    def attach(self, model: Any) -> Iterator[Any]:
+        """Context manager in which every layer of a model passes through its removal; gives back the model.
+
+        What `surgery.attach` says of one layer holds for all: gradients flow, and a layer that does not run in the
+        block issues a NothingRemovedWarning.
+        """
+        with ExitStack() as stack:
+            for layer, remover in self.removals.items():
+                stack.enter_context(Attachment(model, layer, remover.removal_, output=self.places[layer]))
+            yield model
+
+    def fold(self, model: Any, batch: Mapping[str, Any]) -> FoldedNetwork:
+        """A copy of a model with the removals in its weights, wherever that is exact.
+
+        A removal is folded into its layer if that is linear or an embedding, and into the maps that read its output if
+        all of them are linear and nothing else reads it (in a transformer, the output of a norm before attention or
+        before an MLP, or before the head). A block whose output also goes along the residual connection, or into a
+        norm, keeps its hook.
+
+        Parameters
+        ----------
+        model : the model that was scrubbed, without hooks.
+        batch : mapping from names of arguments to tensors
+            The model is run on it to see which modules read the output of a layer, and to check the result.
+        """
+        from unspur.surgery.network_folding import fold_network
+
+        return fold_network(model, self, batch)
+
+    def measure(
+        self,
+        model: Any,
+        batches: Iterable[Mapping[str, Any]],
+        concept: Any,
+        *,
+        max_rows: int = 2000,
+        random_state: Any = 0,
+    ) -> ScrubbingReport:
+        """Measure what the removals do, on batches that they were not fitted on.
+
+        A fresh linear probe predicts the concept in every layer, before and after, on held-out folds (tokens of one
+        sequence share a fold). For models that return logits, their distribution is compared with the original one (KL
+        divergence); for causal language models the perplexity as well.
+
+        Parameters
+        ----------
+        model, batches, concept : as for `scrub`; rows are made as in the fit.
+        max_rows : int, default=2000
+            Rows on which each layer is probed, drawn at random with equal numbers of each class. They are kept in
+            memory, for all layers, before and after.
+        """
+        from unspur.surgery.scrubbing_report import measure_scrubbing
+
+        return measure_scrubbing(self, model, batches, concept, max_rows, random_state)
+
+    def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
+        """Write all layers to one safetensors file (no pickle); `Scrubbing.load` reads it back."""
+        arrays: dict[str, Array] = {}
+        layers = []
+        for number, (name, remover) in enumerate(self.removals.items()):
+            own, metadata = remover._to_artifact()
+            arrays |= {f"{number}.{key}": array for key, array in own.items()}
+            layers.append({"name": name, "place": list(self.places[name]), "removal": metadata})
+        metadata = {"method": "Scrubbing", "version": __version__, "pooling": self.pooling, "layers": layers}
+        write_artifact(path, arrays, metadata, overwrite=overwrite)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Self:
+        """Read what `save` wrote.
+
+        A file whose parts do not belong together is refused with an `ArtifactError`; it need not be trusted.
+        """
+
+        def check(metadata: dict[str, Any], shapes: Shapes) -> None:
+            if metadata.get("method") != "Scrubbing":
+                raise ArtifactError(
+                    f"{path} holds one removal, and not those of a network. Read it with unspur.load, and use "
+                    "surgery.attach."
+                )
+            with refused_in_words(path, "removals of a network"):
+                _require_layers(metadata)
+                for number in range(len(metadata["layers"])):
+                    require_shapes(_of_layer(shapes, number))
+
+        arrays, metadata = read_artifact(path, check)
+        removals: dict[str, Remover] = {}
+        with refused_in_words(path, "removals of a network"):
+            for number, layer in enumerate(metadata["layers"]):
+                removals[layer["name"]] = restored(path, _of_layer(arrays, number), layer["removal"])
+        places = {layer["name"]: tuple(layer["place"]) for layer in metadata["layers"]}
+        return cls(MappingProxyType(removals), MappingProxyType(places), metadata["pooling"])
+
+    def __str__(self) -> str:
+        if not self.removals:
+            return "Scrubbing of no layer"
+        width = max(map(len, self.layers))
+        method = type(next(iter(self.removals.values()))).__name__
+        what = "tokens" if self.pooling == "tokens" else f"the {self.pooling} token of each sequence"
+        what = "the mean of each sequence" if self.pooling == "mean" else what
+        lines = [f"{method} in {len(self.removals)} layers, fitted on {what}"]
+        for name, remover in self.removals.items():
+            removed = f"{remover.n_removed_} of {remover.removal_.ambient} directions removed{remover.strength_note}"
+            lines.append(f"  {padded(name, width)}  {removed}")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+#: Metadata of a file; removers check their own part.
+_LAYERS = {"pooling": str, "layers": [{"name": str, "place": [(str, int)], "removal": {"method": str}}]}
+
+
+def _require_layers(metadata: dict[str, Any]) -> None:
+    require_kinds(metadata, _LAYERS, "the metadata")
+    layers = metadata["layers"]
+    if len(layers) > MAX_LAYERS or len({layer["name"] for layer in layers}) < len(layers):
+        raise ValueError(f"its {len(layers):,} layers have the same name, or are too many")
+    if metadata["pooling"] not in ("tokens", "mean", "first", "last"):
+        raise ValueError(f"the pooling is {metadata['pooling']!r}")
+
+
+def _of_layer(arrays: Mapping[str, Any], number: int) -> dict[str, Any]:
+    """The arrays of one layer, by the names that a removal gives them."""
+    start = f"{number}."
+    return {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}

@@ -1,0 +1,187 @@
+"""`unspur audit`, from files as people have them to the command that removes the first column."""
+
+import csv
+import json
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from tests.optional import Image
+from tests.optional import pandas as pd
+from tests.probing import quick_probes
+from unspur.cli import main
+from unspur.embed.examples import TableExamples
+from unspur.embed.properties import content_properties, picture_properties
+from unspur.io.files import label_like_columns
+
+N = 400
+
+
+def unspur(*arguments, code=0):
+    """Run the program; return its output, and its errors where it is meant to fail."""
+    done = CliRunner().invoke(main, list(map(str, arguments)))
+    assert done.exit_code == code, done.output
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.output if code else done.stdout
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick():
+    """Nearly all the time of a report goes into probes."""
+    with quick_probes():
+        yield
+
+
+@pytest.fixture(scope="module")
+def columns():
+    rng = np.random.default_rng(0)
+    bird = rng.integers(2, size=N)
+    place = np.where(rng.random(N) < 0.85, bird, 1 - bird)
+    X = rng.normal(size=(N, 4))
+    X[:, 0] += bird
+    X[:, 1] += 3.0 * place
+    return {
+        "id": np.arange(N),
+        "bird": np.array(["gull", "wren"])[bird],
+        "place": np.array(["sea", "wood"])[place],
+        "camera": rng.choice(["a", "b"], N),
+        "tide": [
+            round(value, 3) if i % 9 else "" for i, value in enumerate((place + 0.4 * rng.normal(size=N)).tolist())
+        ],
+        "copy": bird,
+        **{f"z{i}": X[:, i] for i in range(4)},
+    }
+
+
+@pytest.fixture
+def table(columns, tmp_path, monkeypatch):
+    """birds.csv in the folder that the program runs in."""
+    monkeypatch.chdir(tmp_path)
+    with open("birds.csv", "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
+    return columns
+
+
+def test_label_like_columns_are_told_from_features(table):
+    assert label_like_columns("birds.csv") == ["id", "bird", "place", "camera", "tide", "copy"]
+
+
+def test_the_audit_names_the_place_and_the_next_command_runs(table):
+    told = unspur("audit", "birds.csv", "--main", "bird")
+    assert "✓ place" in told
+    assert "✓ camera" not in told
+    assert "copy: it equals bird" in told
+    assert "id: it looks like an id" in told
+    command = shlex.split(told.partition("Next: ")[2].replace("\\\n", ""))
+    assert command[:5] == ["unspur", "report", "birds.csv", "--main", "bird"]
+    assert "--ignore" in command
+    assert "copy" in command
+    assert "Report: report.html" in unspur(*command[1:], "--max-pairs", 2)
+
+
+def test_json_has_the_same_and_the_command(table):
+    told = json.loads(unspur("audit", "birds.csv", "--main", "bird", "--json", "--max-rows", 300))
+    assert told["columns"][0]["named"]
+    assert told["notes"] == ["300 rows were drawn at random from 400."]
+    assert told["next"].startswith("unspur report birds.csv --main bird --concept place")
+    assert set(told["not_judged"]) == {"id", "copy"}
+
+
+def test_named_columns_alone_and_bins_as_labels(table):
+    aside = [word for name in ("id", "camera", "copy", "place") for word in ("--ignore", name)]
+    told = unspur("audit", "birds.csv", "--main", "bird", "--column", "tide", *aside)
+    assert "✓ tide" in told
+    assert "camera" not in told
+    assert "Next: tide is a number. Add --labels FOLDER" in told.replace("\n", " ")
+    told = unspur("audit", "birds.csv", "--main", "bird", "--column", "tide", *aside, "--labels", "bins")
+    labels = np.load("bins/tide.npy")
+    assert len(labels) == N
+    assert len(set(labels[labels != ""])) == 3
+    command = shlex.split(told.partition("Next: ")[2].replace("\\\n", ""))
+    assert command[command.index("--concept") + 1] == "bins/tide.npy"
+    assert "Report: report.html" in unspur(*command[1:], "--max-pairs", 2)
+    assert "exists" in unspur(
+        "audit", "birds.csv", "--main", "bird", "--column", "tide", *aside, "--labels", "bins", code=1
+    )
+
+
+def test_an_npz_and_a_parquet_file(table):
+    rows = np.stack([table[f"z{i}"] for i in range(4)], axis=1)
+    np.savez("birds.npz", Z=rows, **{name: np.array(table[name]) for name in ("bird", "place", "camera")})
+    assert "✓ place" in unspur("audit", "birds.npz", "--main", "bird")
+    frame = pd.DataFrame({name: column for name, column in table.items() if name != "tide"})
+    frame.to_parquet("birds.parquet")
+    told = unspur("audit", "birds.parquet", "--main", "bird", "--cluster", "id")
+    assert "✓ place" in told
+
+
+def test_bad_input_is_refused_in_words(table):
+    np.save("rows.npy", np.ones((N, 3)))
+    np.save("bird.npy", np.array(table["bird"]))
+    assert "no columns to audit" in unspur("audit", "rows.npy", "--main", "bird.npy", code=2)
+    assert "the task itself" in unspur("audit", "birds.csv", "--main", "bird", "--column", "bird", code=2)
+    assert "no column 'brid'" in unspur("audit", "birds.csv", "--main", "brid", code=1).replace("\n", " ")
+    assert "no 'nothing' to ignore" in unspur("audit", "birds.csv", "--main", "bird", "--ignore", "nothing", code=1)
+
+
+def test_properties_of_pictures_are_audited_and_paths_stay_inside(table, columns):
+    rng = np.random.default_rng(0)
+    names = []
+    for i, place in enumerate(columns["place"]):
+        light = 60 + 120 * (place == "sea") + rng.integers(40)
+        Image.new("RGB", (6, 4 + i % 3), (int(light),) * 3).save(f"{i}.png")
+        names.append(f"{i}.png")
+    frame = pd.DataFrame(
+        {**{k: v for k, v in columns.items() if k in ("bird", "z0", "z1", "z2", "z3")}, "picture": names}
+    )
+    frame.to_csv("shots.csv", index=False)
+    told = json.loads(unspur("audit", "shots.csv", "--main", "bird", "--show", "picture", "--json"))
+    named = [column["name"] for column in told["columns"] if column["named"]]
+    assert named[0] == "picture brightness"
+    assert "picture aspect" not in named
+    assert told["not_judged"]["picture contrast"].startswith("it is constant")
+    frame.loc[3, "picture"] = "../3.png"
+    frame.to_csv("shots.csv", index=False)
+    assert "not inside of" in unspur("audit", "shots.csv", "--main", "bird", "--show", "picture", code=1).replace(
+        "\n", " "
+    )
+
+
+def test_properties_of_a_picture_are_what_they_say():
+    wide = picture_properties(Image.new("RGB", (40, 20), (255, 0, 0)))
+    assert wide["picture aspect"] == 2
+    assert wide["picture size"] == 800
+    assert wide["picture red"] == 1
+    assert wide["picture saturation"] == 1
+    noise = np.random.default_rng(0).integers(256, size=(64, 64, 3)).astype(np.uint8)
+    sharp = Image.fromarray(noise)
+    blurred = sharp.resize((8, 8)).resize((64, 64))
+    assert picture_properties(sharp)["picture sharpness"] > 0.5 + picture_properties(blurred)["picture sharpness"]
+    assert np.isnan(picture_properties(Image.new("RGB", (1, 1)))["picture sharpness"])
+
+
+def test_texts_of_a_table_are_measured(tmp_path):
+    (tmp_path / "texts.csv").write_text("text,label\nSee https://a.b,1\nno,0\n", encoding="utf-8")
+    found = content_properties(TableExamples.read(tmp_path / "texts.csv"))
+    assert found["text links"].tolist() == [1, 0]
+    assert found["text length"].tolist() == [15, 2]
+
+
+def test_a_report_audits_the_columns_that_are_ignored(table):
+    aside = [word for name in ("id", "camera", "tide", "copy") for word in ("--ignore", name)]
+    unspur("report", "birds.csv", "--main", "bird", "--concept", "place", *aside, "--max-pairs", 2)
+    page = Path("report.html").read_text(encoding="utf-8")
+    section = page.partition('<section id="audit">')[2].partition("</section>")[0]
+    assert "✓ place (removed here)" in section
+    assert "✓ camera" not in section
+    assert "copy: it equals bird" in section
+    assert "✓ tide" in section
+    rows = np.stack([table[f"z{i}"] for i in range(4)], axis=1)
+    np.savez("plain.npz", Z=rows, bird=table["bird"], place=table["place"])
+    unspur("report", "plain.npz", "--main", "bird", "--concept", "place", "--max-pairs", 2, "--force")
+    assert 'id="audit"' not in Path("report.html").read_text(encoding="utf-8")

