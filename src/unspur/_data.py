@@ -187,15 +187,16 @@ class LabelledData:
         """The rows whose concepts are known."""
         return self if self.concept_known.all() else self.select(self.concept_known)
 
-    def arguments(self, suffix: str = "", *, clusters: bool = True) -> dict[str, Any]:
-        """Keyword arguments of `fit`, weights and given clusters included; `suffix` is "_val" for held-out rows.
+    def arguments(self, suffix: str = "", *, clusters: bool = True, copies: bool = True) -> dict[str, Any]:
+        """Keyword arguments of `fit`, weights and clusters included; `suffix` is "_val" for held-out rows.
 
-        Clusters of duplicate rows are left out: a fit finds them itself.
+        Without `copies`, clusters of duplicate rows are left out, for a method that finds them itself and says so. In
+        transformed rows it may not: copies there differ in their last bits.
         """
         given = {"X": self.X, "y": self.y, "concept": {label.name: label for label in self.concepts}}
         if not np.all(self.weight == 1.0):
             given["sample_weight"] = self.weight
-        if clusters and self.clusters is not None and not self.clusters_are_duplicates:
+        if clusters and self.clusters is not None and (copies or not self.clusters_are_duplicates):
             given["clusters"] = self.clusters
         return {f"{name}{suffix}": value for name, value in given.items()}
 

@@ -434,7 +434,9 @@ def _notes_on_missing_groups(train: LabelledData, held_out_mask: BoolArray) -> t
 
 def fit_rows(model: Any, train: LabelledData, validation: LabelledData | None = None) -> None:
     """Fit a remover or a classifier with those arguments that its `fit` takes."""
-    given = train.arguments() | ({} if validation is None else validation.arguments("_val"))
+    given = train.arguments(copies=False)
+    if validation is not None:
+        given |= validation.arguments("_val", copies=False)
     takes = inspect.signature(model.fit).parameters
     model.fit(**{name: value for name, value in given.items() if name in takes})
 

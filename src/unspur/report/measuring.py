@@ -419,7 +419,7 @@ def measure_certificate(remover: Remover, rows: LabelledData, seed: int) -> tupl
         measured.set_params(concept_type="class")  # here concepts are classes, whatever they were in the fit
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always", UsedRowsWarning)
-        given = {**rows.arguments(), "random_state": seed}
+        given = {**rows.arguments(copies=False), "random_state": seed}
         try:
             certificate = measured.certificate(**given)
         except InputError as error:  # all test rows are of one class
