@@ -23,8 +23,8 @@ from unspur._reading import brief, require_kinds
 from unspur._resources import one_thread_if_small
 from unspur._typing import Array, FloatArray
 from unspur._validation import OTHER_NAMES
-from unspur.certificate import Certificate, row_hashes
-from unspur.clusters import cluster_codes, cluster_labels, has_continuous_columns
+from unspur.certificate import Certificate
+from unspur.clusters import cluster_codes, cluster_labels, has_continuous_columns, row_hashes
 from unspur.exceptions import FewRowsWarning, GroupSizeError, InputError, UsedRowsWarning
 from unspur.heads import HEADS, GroupWeighted
 from unspur.heads.base import Head, HeadData, LinearClassifier, decode_head_arguments

@@ -23,8 +23,8 @@ from unspur._resources import one_thread_if_small
 from unspur._typing import Array
 from unspur._validation import OTHER_NAMES, checked_z, in_numbers, require_finite
 from unspur._version import __version__
-from unspur.certificate import Certificate, certify, fingerprint, row_hashes
-from unspur.clusters import cluster_codes, copies, has_continuous_columns
+from unspur.certificate import Certificate, certify
+from unspur.clusters import cluster_codes, copies, fingerprint, has_continuous_columns, row_hashes
 from unspur.exceptions import InputError, NothingRemovedWarning, UsedRowsWarning
 from unspur.io import artifact
 from unspur.labels import class_label, label_columns, main_column, require_no_missing
