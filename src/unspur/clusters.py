@@ -231,23 +231,26 @@ def fingerprint(hashes: Any) -> str:
 def copies(hashes: Array, labels: Iterable[Array] = ()) -> IntArray | None:
     """Clusters (n,) of copies of a row; None if there are no copies.
 
-    Copies have equal hashes and equal `labels`. Equal rows with different labels are not copies: an encoder maps
-    different inputs that it cannot tell apart (empty texts, blank pictures) to the same row.
+    Copies have equal hashes and no two different `labels`, of which any may be missing (NaN, None). Equal rows with
+    different labels are not copies: an encoder maps different inputs that it cannot tell apart (empty texts, blank
+    pictures) to the same row.
     """
     ordered = np.sort(hashes)
     if not np.any(ordered[1:] == ordered[:-1]):
         return None
     _, code, count = np.unique(hashes, return_inverse=True, return_counts=True)
     code = code.reshape(-1).astype(np.intp)
-    rows = np.flatnonzero(count[code] > 1)
+    repeated = np.flatnonzero(count[code] > 1)
     mixed = np.zeros(len(count), dtype=bool)
     for values in labels:
-        told = np.unique([str(value) for value in _one_per_row(values)[rows]], return_inverse=True)[1]
+        array = _one_per_row(values)
+        rows = np.array([row for row in repeated if not is_missing(array[row])], dtype=np.intp)
+        told = np.unique([str(value) for value in array[rows]], return_inverse=True)[1]
         low, high = np.full(len(count), len(rows)), np.full(len(count), -1)
         np.minimum.at(low, code[rows], told)
         np.maximum.at(high, code[rows], told)
         mixed |= high > low
-    if mixed[code[rows]].all():
+    if mixed[code[repeated]].all():
         return None
     apart = np.where(mixed[code], len(count) + np.arange(len(code)), code)
     return np.unique(apart, return_inverse=True)[1].reshape(-1).astype(np.intp)

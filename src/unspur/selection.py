@@ -22,6 +22,7 @@ from sklearn.base import BaseEstimator, clone
 
 from unspur._data import LabelledData, decode_rows, require_same_features
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
+from unspur.clusters import row_hashes
 from unspur.exceptions import InputError, LabelError, NotConvergedWarning, NotInferredWarning
 from unspur.heads.base import (
     Head,
@@ -137,9 +138,9 @@ def choose_layer(
     Every group has equal weight, and the loss is invariant to the scale of the logits. Ties are broken by accuracy,
     averaged over groups, then by `group_loss`. Groups are the combinations of main label and concepts that have rows.
     Held-out rows are the validation rows. Without any, they are a fifth of each group of the training rows, and the
-    chosen head is fitted again on all rows. A group of one row, or in one cluster, stays in the training rows; a note
-    says so. For ``GroupWeighted(unknown="infer")``, training rows without a concept are held out as well, and count for
-    groups by their probabilities.
+    chosen head is fitted again on all rows. Copies of a row are held out together, as clusters are. A group of one row,
+    or in one cluster, stays in the training rows; a note says so. For ``GroupWeighted(unknown="infer")``, training rows
+    without a concept are held out as well, and count for groups by their probabilities.
 
     For a head that needs no concept, neither set need have one. Groups are then the classes of y, and a note says so.
     The loss is their mean: choosing by the worst class instead, by loss or accuracy, did not find better parameters,
@@ -190,6 +191,7 @@ def _choose(
         if not several_parameters:
             return found
         return replace(found, head=_path(head, [found.parameters], train, few)[0])
+    train = train.with_duplicate_clusters(row_hashes(train.X))
     visible = _with_inferred_groups(head, train)
     held_out_mask = visible.held_out_mask(HELD_OUT_SHARE, np.random.default_rng(seed))
     notes = _notes_on_missing_groups(visible, held_out_mask)

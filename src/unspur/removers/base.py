@@ -176,7 +176,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             require_no_missing(task, concepts.names)
         numbers = label_columns(concept, len(z), "concept").values() if kind == "continuous" else ()
         labels = concepts.labels if task is None else (task, *concepts.labels)
-        columns = [*numbers, *(np.where(label.present, label.codes, -1) for label in labels)]
+        columns = [*numbers, *(np.where(label.present, label.codes, np.nan) for label in labels)]
         copied = None if clusters is not None else copies(row_hashes(z), columns)
         if copied is not None and has_continuous_columns(z[:2000]):
             together = copied
