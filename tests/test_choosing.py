@@ -21,6 +21,7 @@ from unspur.selection import (
     CHOSEN_BY_CLASS,
     PAPER_PENALTIES,
     PENALTIES,
+    VALIDATION_IGNORED,
     choose_layer,
     group_loss,
     penalty_grid,
@@ -352,7 +353,10 @@ def test_large_grids_can_be_searched_without_a_concept():
 def test_a_concept_that_some_rows_have_is_used():
     one, other = rows(0), rows(1)
     by_group = choose_layer(ERM(), GRID, (one.Z, one.y, one.concept), (other.Z, other.y, None))
-    assert CHOSEN_BY_CLASS not in by_group.notes
+    assert by_group.notes == (VALIDATION_IGNORED,)
+    assert by_group.table == choose_layer(ERM(), GRID, (one.Z, one.y, one.concept)).table
+    few = np.where(np.arange(len(other.y)) < 100, other.concept, np.nan)  # control: some are known
+    assert not choose_layer(ERM(), GRID, (one.Z, one.y, one.concept), (other.Z, other.y, few)).notes
     held = choose_layer(ERM(), GRID, (one.Z, one.y, None), (other.Z, other.y, other.concept))
     assert CHOSEN_BY_CLASS not in held.notes
     assert held.table == choose_layer(ERM(), GRID, (one.Z, one.y, one.concept), (other.Z, other.y, other.concept)).table

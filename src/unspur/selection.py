@@ -64,6 +64,11 @@ CHOSEN_BY_CLASS = (
     "No concept is known, so parameters were chosen by the held-out loss of the classes of y, which tells nothing of "
     "the groups within a class. Label some validation rows to choose by groups."
 )
+#: Note on validation rows that have no groups where training rows have some.
+VALIDATION_IGNORED = (
+    "No validation row has a known concept, so parameters were not chosen on validation rows but on training rows that "
+    "were held out, by groups. Label some validation rows to choose on them."
+)
 #: The paper's grids for last layers.
 GRIDS: dict[str, dict[str, Sequence[Any]]] = {
     "ERM": {"weight_decay": PAPER_PENALTIES},
@@ -142,6 +147,8 @@ def choose_layer(
     or in one cluster, stays in the training rows; a note says so. For ``GroupWeighted(unknown="infer")``, training rows
     without a concept are held out as well, and count for groups by their probabilities.
 
+    Validation rows without any concept are not used if training rows have one, and a note says so.
+
     For a head that needs no concept, neither set need have one. Groups are then the classes of y, and a note says so.
     The loss is their mean: choosing by the worst class instead, by loss or accuracy, did not find better parameters,
     and it is noisier. Either way the choice knows nothing about groups within a class.
@@ -162,9 +169,10 @@ def choose_layer(
         train, validation = train.without_concept(), validation and validation.without_concept()
         found = _choose(head, grid, train, validation, seed, refit_all, few)
         return replace(found, notes=(*found.notes, CHOSEN_BY_CLASS))
-    if validation is not None and not _has_groups(validation):
-        validation = None
-    return _choose(head, grid, train, validation, seed, refit_all, few)
+    if validation is None or _has_groups(validation):
+        return _choose(head, grid, train, validation, seed, refit_all, few)
+    found = _choose(head, grid, train, None, seed, refit_all, few)
+    return replace(found, notes=(*found.notes, VALIDATION_IGNORED))
 
 
 def _has_groups(rows: LabelledData | None) -> bool:
