@@ -46,6 +46,8 @@ from unspur.solvers.held_out_losses import HeldOutClusters, average_error
 
 #: Penalties of the ridge regression to choose from, in units of the mean variance of the rows.
 RIDGE_PENALTIES = (1e4, 1e3, 1e2, 10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-5, 1e-8, 0.0)
+#: Largest value of rows below which their squares may vanish.
+MIN_SIZE = 1e-100
 #: Rows that tell whether columns are continuous, so that equal rows are copies.
 CONTINUITY_ROWS = 2000
 #: Folds of the training rows on which a penalty is chosen.
@@ -400,8 +402,7 @@ def leakage(
             )
     rng = np.random.default_rng(random_state)
     require_same_columns({"Z": Z, "Z_test": Z_test})
-    Z = checked_rows(Z)
-    Z_test = None if Z_test is None else checked_rows(Z_test)
+    Z, Z_test = _in_range(checked_rows(Z), None if Z_test is None else checked_rows(Z_test))
     if concept_type == "continuous":
         if probe != "linear":
             raise InputError(f"A number is predicted by a linear probe only; got probe={probe!r}.")
@@ -421,6 +422,15 @@ def leakage(
         tested = _decoded(concept_test, len(Z_test), missing_concept, label)
         test = _known_rows(Z_test, tested.codes, tested.present, sample_weight_test, clusters_test, "clusters_test")
     return _class_leakage(train, test, label, probe, cv, penalty, level, rng)
+
+
+def _in_range(Z: Array, Z_test: Array | None) -> tuple[Array, Array | None]:
+    """The rows, times a power of two if their squares would vanish; probes do not depend on the unit."""
+    largest = max(float(np.abs(rows).max(initial=0.0)) for rows in (Z, Z_test) if rows is not None)
+    if largest == 0.0 or largest > MIN_SIZE:
+        return Z, Z_test
+    unit = -int(np.frexp(largest)[1])
+    return np.ldexp(Z, unit), None if Z_test is None else np.ldexp(Z_test, unit)
 
 
 @dataclass(frozen=True, slots=True)

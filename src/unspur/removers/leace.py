@@ -63,7 +63,7 @@ from unspur.removers.concepts import (
 from unspur.removers.seen_rows import check_and_remember
 from unspur.rows import Block, Columns, MemoryRows, RowSource, backend_of, persisted, rows_of, to_host
 from unspur.solvers.row_span import RowSpan
-from unspur.solvers.statistics import COVARIANCE_OVERFLOWS, Covariances, keeps_digits, varies
+from unspur.solvers.statistics import COVARIANCE_OVERFLOWS, Covariances, keeps_digits, require_variation, varies
 from unspur.subspace import AffineMap, Subspace
 
 Form: TypeAlias = Literal["sal", "leace", "splince"]
@@ -165,8 +165,7 @@ def closed_form(
     covariance = moments.covariance
     if not np.isfinite(covariance).all():
         raise InputError(COVARIANCE_OVERFLOWS)
-    if not moments.live.any():
-        raise InputError("All rows are the same: every column of X is constant. Nothing can be estimated.")
+    require_variation(moments.live, np.diag(covariance), moments.mean_x)
     whiten = whitener or Whitener.of(covariance, moments.noise)
     concept = _Columns.of(moments, whiten, slice(0, n_concept))
     task = _Columns.of(moments, whiten, slice(n_concept, None))

@@ -23,6 +23,8 @@ from unspur.rows import Block, RowSource, Weighting
 
 #: What is said of rows whose products are infinite.
 COVARIANCE_OVERFLOWS = "The covariance of X overflows its floating-point type. Rescale X, or use float64."
+#: Smallest variance of the widest column; digits are lost in smaller ones.
+MIN_VARIANCE = 1e-290
 #: Which classes get the same total weight.
 Balance: TypeAlias = Literal["none", "concept", "main", "group"]
 #: Axes of (y, concept) inside a class of each balance: summed over to get the weight of the class.
@@ -305,6 +307,15 @@ class Covariances:
     def cross(self) -> FloatArray:
         """Covariance of rows and targets, shape (d, k), divided by the weight; zero for columns that are constant."""
         return np.where(self.live[:, None], self.xt / self.weight, 0.0)
+
+
+def require_variation(live: BoolArray, variance: FloatArray, mean: FloatArray) -> None:
+    """Raise InputError unless some column is `live`, and has a variance in which no digits are lost."""
+    size = float(np.sqrt(variance[live].max()) if live.any() else np.abs(mean).max(initial=0.0))
+    if 0.0 < size < MIN_VARIANCE**0.5:
+        raise InputError(f"X has values of the order of {size:.0e}, whose squares do not fit a float64. Rescale X.")
+    if not live.any():
+        raise InputError("All rows are the same: every column of X is constant. Nothing can be estimated.")
 
 
 def varies(deviation: FloatArray, mean: FloatArray) -> BoolArray:

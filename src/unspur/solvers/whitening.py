@@ -16,7 +16,7 @@ from unspur._resources import one_scipy_thread
 from unspur._typing import FloatArray
 from unspur.exceptions import InputError
 from unspur.rows import MAX_UNCENTRED_DISTANCE, RowSource, Weighting
-from unspur.solvers.statistics import Moments, keeps_digits
+from unspur.solvers.statistics import Moments, keeps_digits, require_variation
 from unspur.subspace import AffineMap, Subspace
 
 #: Standard deviations along an eigenvector below this share of the largest are rounding noise, of the stored rows or of
@@ -67,8 +67,7 @@ class Geometry:
     def of(cls, moments: Moments, itemsize: int) -> Geometry:
         """Find the rank, by Cholesky if it is clear, else by eigenvalues."""
         live = np.sqrt(np.diag(moments.second)) > 1e-13 * np.abs(moments.mean)  # more than rounding of the mean
-        if not live.any():
-            raise InputError("All rows are the same: every column of X is constant. Nothing can be estimated.")
+        require_variation(live, np.diag(moments.second), moments.mean)
         second = np.where(np.outer(live, live), moments.second, 0.0)
         variance = np.diag(second)
         deviation = np.sqrt(variance)
