@@ -245,6 +245,8 @@ def certify(
     all_notes += _task_removed_notes(task, task_alone)
     erased = removed > 0 and removal.rank < len(removal.centre)  # not a part of it only
     all_notes += _broken_assumptions(concepts, y, probe if erased else {}, task_alone)
+    if y is None and erased:
+        all_notes += _still_readable(probe, measured)
     all_notes += [
         f"{name}: below chance after removal. {USED_ROWS_HINT}"
         for name, (_, after) in probe.items()
@@ -341,6 +343,24 @@ def _broken_assumptions(
             "fixed. This happens when concept and task overlap, are not orthogonal, or have correlated features"
         )
     return notes
+
+
+def _still_readable(
+    probe: Mapping[str, tuple[Leakage, Leakage]], numbers: Mapping[str, tuple[NumericLeakage, NumericLeakage]]
+) -> list[str]:
+    """Notes on concepts that are still predicted, where no task was passed that could be held fixed."""
+    left = [
+        f"{name} can still be predicted after the removal: {100 * after.accuracy:.1f} % where chance is "
+        f"{100 * after.chance:.1f}"
+        for name, (before, after) in probe.items()
+        if after.low - after.chance > MIN_KEPT_SHARE * max(0.0, before.accuracy - before.chance)
+    ]
+    left += [
+        f"{name} can still be predicted after the removal: R² {after.r2:.3f}"
+        for name, (before, after) in numbers.items()
+        if after.low > MIN_KEPT_SHARE * max(0.0, before.r2)
+    ]
+    return [f"{text}. Pass y to tell whether the task, with which it may be correlated, reveals it" for text in left]
 
 
 def _disagreeing_rows(label: ClassLabel, y: ClassLabel) -> int | None:
