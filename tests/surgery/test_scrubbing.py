@@ -272,6 +272,23 @@ FOLDABLE = {
 }
 
 
+@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("asked_before", [False, True])
+def test_hidden_states_are_those_after_the_removal_whatever_was_called_before(name, asked_before):
+    model, layer, given = make(name), f"{BLOCKS[name]}.1", batches()
+    remover = LEACE().fit(hidden_rows(model, layer, given), concept=token_labels(given))
+    asked = {**inputs(given[0]), "output_hidden_states": True}
+    output = {"output": 0} if name == "t5" else {}
+    with torch.no_grad():
+        if asked_before:
+            model(**asked)
+        with surgery.attach(model, layer, remover, **output):
+            found = model(**asked).hidden_states[2]
+        plain = model(**asked).hidden_states[2]
+    assert_allclose(found, remover.removal_(plain.numpy()), atol=1e-4 * float(plain.abs().max()))
+    assert float((found - plain).abs().max()) > 0.1  # control
+
+
 class Wrapped(nn.Module):
     """A model with another answer."""
 
