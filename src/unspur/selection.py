@@ -330,9 +330,10 @@ def ensure_decoded(rows: Any, what: str = "training", *, needs_concept: bool = T
 def penalty_grid(Z: Array) -> tuple[float, ...]:
     """The penalties to try last layers with: one grid for the rows before and after any removal.
 
-    `PENALTIES` are in units of the mean variance of the columns. If one column has a far larger scale, all of them are
-    too large for the other columns: a layer could use that column only, and any removal of it would look like a cure.
-    So smaller ones are tried too, by tens, until the last is small for a column of median variance.
+    `PENALTIES` are in units of the mean variance of the directions in which rows vary. If one column has a far larger
+    scale, all of them are too large for the other columns: a layer could use that column only, and any removal of it
+    would look like a cure. So smaller ones are tried too, by tens, until the last is small for a column of median
+    variance.
     """
     return penalty_grid_from_variances(column_variances(Z))
 

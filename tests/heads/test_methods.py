@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
@@ -209,6 +210,20 @@ def test_the_first_model_of_afr_has_not_seen_copies_of_the_rows_held_out():
 
     assert size(5) < 1.3 * size(1)
     assert size(5, clusters=np.arange(750)) > 2 * size(1)  # control: copies on both sides
+
+
+@pytest.mark.parametrize("n", [50, 400])
+def test_penalties_count_directions_that_vary_and_not_columns(n):
+    rng = np.random.default_rng(0)
+    z, y, concept = rng.normal(size=(n, 100)), np.arange(n) % 2, np.arange(n) // 2 % 2
+    turned = z @ np.linalg.qr(rng.normal(size=(100, 100)))[0]
+    wider = np.hstack([z, np.full((n, 300), 0.1)])
+    for head in (ERM(tol=1e-9), GroupWeighted(tol=1e-9)):
+        one, *others = (head.fit(rows, y, concept=concept).decision_function(rows) for rows in (z, turned, wider))
+        for other in others:
+            assert_allclose(other, one, atol=1e-5)
+        more = clone(head).set_params(weight_decay=0.04).fit(wider, y, concept=concept)
+        assert np.abs(more.decision_function(wider) - one).max() > 0.1  # control: four times the penalty
 
 
 @pytest.mark.parametrize("head", [ERM, GroupWeighted, SUBG, JTT, GroupDRO])

@@ -35,7 +35,7 @@ def fit(toy, Z=None, y=None, concept=None, **options):
 @pytest.mark.parametrize("estimator", [JSE(random_state=0), INLP(), RLACE(), LEACE(), ERM()])
 @pytest.mark.parametrize("size", [1e-160, 1e-200, 1e-300])
 def test_rows_whose_squares_vanish_are_not_called_constant(toy, estimator, size):
-    with pytest.raises(InputError, match="whose squares do not fit a float64. Rescale X"):
+    with pytest.raises(InputError, match="whose squares do not fit a float64"):
         estimator.fit(size * toy.Z, toy.y, concept=toy.concept)
     with pytest.raises(InputError, match="every column of X is constant"):
         estimator.fit(np.full_like(toy.Z, 0.1), toy.y, concept=toy.concept)  # control

@@ -165,7 +165,9 @@ def _one_column(y: Any, name: str) -> Any:
 #: Replacements of {shared_parameters} and {shared_attributes} in the docstrings of heads.
 _SHARED_DOCS = {
     "{shared_parameters}": """weight_decay : float, default=0.01
-        Penalty λ in units of the mean variance of the rows that are trained on (absolute for SGD).
+        Penalty λ in units of the mean variance of the rows that are trained on (absolute for SGD): their total variance
+        over the number of directions in which they vary, of which n rows have at most n − 1. So a rotation, or columns
+        that are constant, change nothing.
     solver : "exact", "sgd" or SGD, default="exact"
         Solve to `tol`, or train by the paper's minibatch SGD with early stopping on held-out rows.
     missing_concept : scalar or None, default=None
