@@ -4,10 +4,10 @@ import warnings
 
 import numpy as np
 import pytest
-from sklearn.base import clone
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
+from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
 from unspur import SGD
