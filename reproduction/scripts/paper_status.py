@@ -97,59 +97,55 @@ def status_of(key: Key, value: Published) -> Status:
     return "reproduced" if distance <= MAX_ERRORS else "not reproduced"
 
 
-class Order(NamedTuple):
-    """How far the order of the methods agrees."""
+class Compared(NamedTuple):
+    """One method at one strength, in the paper and here."""
 
-    correlation: float
-    low: float
-    high: float
-    methods: int
-    strengths: int
-    #: Pairs of methods that clearly differ in the paper: better one also better here, of which clearly; worse; clearly.
-    same: int
-    clearly_same: int
-    reversed: int
-    clearly_reversed: int
-    records: tuple[str, ...]
+    method: str
+    published: Published
+    own: Own
 
 
-def order_of(source: str, dataset: str, metric: str = "worst_group") -> Order | None:
-    """How far the order of the methods agrees; None with fewer than three methods at every strength."""
-    by_strength: dict[float, list[tuple[Published, Own]]] = defaultdict(list)
+def compared(source: str, dataset: str, metric: str = "worst_group") -> list[list[Compared]]:
+    """Methods with a value on both sides, strength by strength, where there are at least three."""
+    by_strength: dict[float, list[Compared]] = defaultdict(list)
     for key, value in published_values().items():
         if (key[0], key[1], key[4]) == (source, dataset, metric) and (own := own_value(key)) is not None:
-            by_strength[key[3]].append((value, own))
-    blocks = [pairs for pairs in by_strength.values() if len(pairs) >= 3]
-    if not blocks:
-        return None
+            by_strength[key[3]].append(Compared(key[2], value, own))
+    return [methods for methods in by_strength.values() if len(methods) >= 3]
+
+
+def rank_correlation(blocks: list[list[Compared]]) -> tuple[float, float, float]:
+    """Median, and 95 % interval, of the rank correlation over methods, averaged over strengths."""
     rng, drawn = np.random.default_rng(0), np.zeros(DRAWS)
-    for pairs in blocks:
-        sides = [
-            rankdata(rng.normal([one.mean for one in side], [one.error for one in side], (DRAWS, len(pairs))), axis=1)
-            for side in zip(*pairs, strict=True)
-        ]
-        first, second = (side - side.mean(axis=1, keepdims=True) for side in sides)
+    for methods in blocks:
+        ranks = []
+        for side in ([one.published for one in methods], [one.own for one in methods]):
+            means, errors = [one.mean for one in side], [one.error for one in side]
+            ranks.append(rankdata(rng.normal(means, errors, (DRAWS, len(methods))), axis=1) - (len(methods) + 1) / 2)
+        first, second = ranks
         drawn += (first * second).sum(axis=1) / np.sqrt((first**2).sum(axis=1) * (second**2).sum(axis=1))
     low, median, high = np.quantile(drawn / len(blocks), [0.025, 0.5, 0.975])
-    records = tuple(sorted({own.record for pairs in blocks for _, own in pairs}))
-    return Order(
-        float(median), float(low), float(high), max(map(len, blocks)), len(blocks), *concordance(blocks), records
-    )
+    return float(median), float(low), float(high)
 
 
-def concordance(blocks: list[list[tuple[Published, Own]]]) -> tuple[int, int, int, int]:
-    """Pairs that clearly differ in the paper: same order here, clearly so, reversed, clearly so."""
-    found = Counter[str]()
-    for pairs in blocks:
-        for (there, here), (other_there, other_here) in combinations(pairs, 2):
-            published = _in_errors(there, other_there)
-            if abs(published) <= MAX_ERRORS:
-                continue
-            own = _in_errors(here, other_here) * np.sign(published)
-            found["same" if own > 0 else "reversed"] += 1
-            found["clearly same"] += own > MAX_ERRORS
-            found["clearly reversed"] += own < -MAX_ERRORS
-    return found["same"], found["clearly same"], found["reversed"], found["clearly reversed"]
+class PairOrder(NamedTuple):
+    """Two methods that clearly differ in the paper, and by how many standard errors the better one is better here."""
+
+    better: str
+    worse: str
+    own: float
+
+
+def clear_pairs(blocks: list[list[Compared]]) -> list[PairOrder]:
+    """Pairs of methods at one strength that differ by more than two standard errors in the paper."""
+    found = []
+    for methods in blocks:
+        for one, other in combinations(methods, 2):
+            apart = _in_errors(one.published, other.published)
+            if abs(apart) > MAX_ERRORS:
+                better, worse = (one, other) if apart > 0 else (other, one)
+                found.append(PairOrder(better.method, worse.method, _in_errors(better.own, worse.own)))
+    return found
 
 
 def _in_errors(one: Published | Own, other: Published | Own) -> float:
@@ -165,7 +161,7 @@ def counts() -> dict[tuple[str, str], Counter[Status]]:
     return dict(found)
 
 
-def table() -> str:
+def status_table() -> str:
     """The counts, in Markdown."""
     statuses: tuple[Status, ...] = ("reproduced", "not reproduced", "compared by order", "no counterpart")
     lines = ["| values of | all | " + " | ".join(statuses) + " |", "| --- |" + " ---: |" * 5]
@@ -179,26 +175,40 @@ def table() -> str:
     return "\n".join(lines)
 
 
-def orders() -> str:
+def order_table() -> str:
     """How far the order of the methods agrees on each data set, in Markdown."""
     lines = [
         "| values of | methods, strengths | rank correlation | same order (clearly) | reversed (clearly) | records |",
         "| --- | ---: | ---: | ---: | ---: | --- |",
     ]
     for source, dataset in COUNTERPARTS:
-        found = None if dataset.startswith("toy") else order_of(source, dataset)
-        if found is None:
+        blocks = [] if dataset.startswith("toy") else compared(source, dataset)
+        if not blocks:
             continue
-        where = ", ".join(f"[{name.split('/')[0]}](../results/{name}.md)" for name in found.records)
+        median, low, high = rank_correlation(blocks)
+        own = np.array([pair.own for pair in clear_pairs(blocks)])
+        records = sorted({one.own.record for methods in blocks for one in methods})
+        where = ", ".join(f"[{name.split('/')[0]}](../results/{name}.md)" for name in records)
         lines.append(
-            f"| {source}, {dataset} | {found.methods}, {found.strengths} | "
-            f"{found.correlation:.2f} ({found.low:.2f} – {found.high:.2f}) | {found.same} ({found.clearly_same}) | "
-            f"{found.reversed} ({found.clearly_reversed}) | {where} |"
+            f"| {source}, {dataset} | {max(map(len, blocks))}, {len(blocks)} | {median:.2f} ({low:.2f} – {high:.2f}) | "
+            f"{np.sum(own > 0)} ({np.sum(own > MAX_ERRORS)}) | {np.sum(own <= 0)} ({np.sum(own < -MAX_ERRORS)}) | {where} |"
         )
     return "\n".join(lines)
 
 
-def missing() -> str:
+def reversed_pairs() -> str:
+    """Pairs of methods that are reversed here, with how often, by data set."""
+    lines = []
+    for source, dataset in COUNTERPARTS:
+        pairs = [] if dataset.startswith("toy") else clear_pairs(compared(source, dataset))
+        times = Counter((pair.better, pair.worse) for pair in pairs if pair.own <= 0)
+        if times:
+            said = ", ".join(f"{better} over {worse} ({n})" for (better, worse), n in times.most_common())
+            lines.append(f"- {source}, {dataset}: {said}")
+    return "\n".join(lines)
+
+
+def missing_values() -> str:
     """Published values without a counterpart, by source, data set and method."""
     found: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     for key, value in published_values().items():
@@ -211,4 +221,4 @@ def missing() -> str:
 
 
 if __name__ == "__main__":
-    print(table(), orders(), missing(), sep="\n\n")
+    print(status_table(), order_table(), reversed_pairs(), missing_values(), sep="\n\n")

@@ -41,9 +41,10 @@ def test_order_of_methods_is_that_of_the_means(status, monkeypatch):
 
     def with_sign(sign):
         monkeypatch.setattr(status, "own_value", lambda key: status.Own(sign * published[key].mean, 0.01, "record"))
-        return status.order_of("removal", "waterbirds")
+        return status.compared("removal", "waterbirds")
 
     same, opposite = with_sign(1.0), with_sign(-1.0)
-    assert same.correlation > 0.7 > -0.7 > opposite.correlation
-    assert same.same == opposite.reversed > 20
-    assert same.reversed == opposite.same == 0
+    assert status.rank_correlation(same)[0] > 0.7 > -0.7 > status.rank_correlation(opposite)[0]
+    assert all(pair.own > 0 for pair in status.clear_pairs(same))
+    assert all(pair.own < 0 for pair in status.clear_pairs(opposite))
+    assert len(status.clear_pairs(same)) > 20

@@ -119,7 +119,7 @@ def test_the_pages_on_speed_say_what_was_measured():
         assert "Not measured" in page(fewer)
 
 
-@pytest.mark.parametrize("page", ["frozen-networks", "finetuned-networks"])
+@pytest.mark.parametrize("page", ["frozen-networks", "finetuned-networks", "claims"])
 def test_a_page_says_what_the_records_say(page):
     sys.path.insert(0, str(ROOT / "reproduction" / "scripts"))
     try:
