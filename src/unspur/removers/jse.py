@@ -443,11 +443,11 @@ class JSE(Remover):
         """Choose weight decay and Δ, then run the two loops."""
         counts, variant = data.counts, self._variant
         in_float64 = metric is not None and metric.condition > MAX_NATIVE_CONDITION
-        geometry = Geometry.of_rows(
-            data.rows, counts.weighting(counts.estimated_on, self.balance), in_float64=in_float64
-        )
         inverse_factor = None if metric is None else metric.inverse_factor
-        spectrum = Spectrum.of(geometry, inverse_factor, data.rows.dtype.itemsize)
+        weighting = counts.weighting(counts.estimated_on, self.balance)
+        spectrum = Spectrum.of(
+            Geometry.of_rows(data.rows, weighting, in_float64=in_float64), inverse_factor, data.rows.dtype.itemsize
+        )
         require_room(len(spectrum.variance), data.rows.n_features)
         by_group = variant.tests == "group"
         tests = DirectionTests(self.significance_level, by_group, 0.0, variant.scalars, clusters=data.clusters)

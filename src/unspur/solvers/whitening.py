@@ -68,7 +68,7 @@ class Geometry:
         """Find the rank, by Cholesky if it is clear, else by eigenvalues."""
         live = np.sqrt(np.diag(moments.second)) > 1e-13 * np.abs(moments.mean)  # more than rounding of the mean
         require_variation(live, np.diag(moments.second), moments.mean)
-        second = np.where(np.outer(live, live), moments.second, 0.0)
+        second = moments.second if live.all() else np.where(np.outer(live, live), moments.second, 0.0)
         variance = np.diag(second)
         deviation = np.sqrt(variance)
         if not 1e-280 < variance.max() < 1e280:
@@ -76,9 +76,9 @@ class Geometry:
             raise InputError(f"X has values of the order of {size:.0e}, whose squares do not fit a float64. Rescale X.")
         far = bool(np.max(np.abs(moments.mean)) > MAX_UNCENTRED_DISTANCE * deviation.max())
         if variance.min() > 0:
-            correlation = second / np.outer(deviation, deviation)
             level = deviation.min() > MIN_COLUMN_SHARE[itemsize] * deviation.max()
-            if level and smallest_pivot(correlation) > max(MIN_FULL_RANK_PIVOT, 10.0 * moments.noise):
+            clear = max(MIN_FULL_RANK_PIVOT, 10.0 * moments.noise)
+            if level and smallest_pivot(second / deviation / deviation[:, None]) > clear:
                 return cls(moments.mean, second, None, None, far)
         values, vectors = np.linalg.eigh(second)
         real = values > values[-1] * MIN_DEVIATION_SHARE[itemsize] ** 2
@@ -87,11 +87,11 @@ class Geometry:
     def transformed(self, matrix: FloatArray, itemsize: int) -> Geometry:
         """The geometry of ``(x − centre) matrix``, from the second moment; the centre stays."""
         second = matrix.T @ self.second @ matrix
-        values, vectors = np.linalg.eigh(0.5 * (second + second.T))
+        values, vectors = np.linalg.eigh(second)
         real = values > max(values[-1], 0.0) * MIN_DEVIATION_SHARE[itemsize] ** 2
         if not real.any():
             raise InputError("All rows are the same after the removal, so there is nothing to fit a head on.")
-        basis = vectors[:, real]
+        basis = vectors if real.all() else vectors[:, real]
         return Geometry(self.centre, second, basis, values[real], self.far_from_zero, matrix @ basis)
 
     @property
