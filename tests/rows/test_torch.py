@@ -513,7 +513,7 @@ class TestResults:
     def test_rows_have_the_same_hashes_on_a_device(self, device, monkeypatch):
         z = np.random.default_rng(9).standard_normal((50, 7)) * 10.0 ** np.arange(-300, 330, 90)[:7]
         z[3, 2] = -0.0
-        monkeypatch.setattr("unspur.certificate.DEVICE_BLOCK_SIZE", 70)
+        monkeypatch.setattr("unspur.clusters.DEVICE_BLOCK_SIZE", 70)
         for dtype in (torch.float64, torch.float32, torch.bfloat16):
             rows = torch.tensor(z).to(dtype)
             expected = row_hashes(rows.double().numpy())
