@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -27,12 +27,12 @@ from unspur.removers.folds import FoldedRows, HeldOutSplitter, Problem, assign_f
 from unspur.removers.joint import EstimatedPair, FoldEstimates, Subspaces, choose_weight_decay, left_out_folds
 from unspur.removers.multiclass import BinaryFit, FitData, fit_each_concept
 from unspur.rows import CONCEPT
-from unspur.solvers.few_rows import LogisticSolver
 from unspur.solvers.held_out_losses import GroupLosses
+from unspur.solvers.logistic import solve_logistic
 from unspur.solvers.outcome import Outcome
 from unspur.solvers.sgd import solve_logistic_by_sgd
 from unspur.solvers.statistics import Balance
-from unspur.solvers.whitening import Geometry
+from unspur.solvers.whitening import Geometry, Whitening
 from unspur.subspace import AffineMap, Subspace
 from unspur.trace import Step, Trace, Traces
 
@@ -153,7 +153,7 @@ class INLP(Remover):
                 train["y"] = validation["y"] = None
             data = FitData.read(self, train, validation, needs_y=needs_y)
             inside, span = data.in_span() if SGD.of(self.solver) is None else (data, None)
-            found = fit_each_concept(inside, partial(self._fit_binary, HeldOutSplitter.reusable_cv(self.cv)))
+            found = fit_each_concept(inside, functools.partial(self._fit_binary, HeldOutSplitter.reusable_cv(self.cv)))
             spurious, removal = found.spurious, AffineMap.removing(found.spurious, found.centre)
             if span is not None:
                 spurious, removal = span.lift_subspace(spurious), span.lift_map(removal)
@@ -192,14 +192,17 @@ class INLP(Remover):
         by_group = self.tests == "group"
         tests = DirectionTests(self.significance_level, by_group, 0.0, self.scalars, clusters=data.clusters)
         removed = FoldEstimates.empty(data.rows.n_features, counts.n_folds)
-        solve = LogisticSolver(data.rows, geometry)
+
+        @functools.cache
+        def whitening(weight_decay: float) -> Whitening:
+            return Whitening.of(geometry, weight_decay)
 
         def estimate(weight_decay: float) -> EstimatedPair:
             """The concept's direction in every estimate, as the first of a pair."""
             found, outcomes = [], []
             for subspace, fold in zip(removed.subspaces, left_out_folds(counts.n_folds), strict=True):
                 subspace = excluded.beside(subspace)
-                weights, outcome = self._weights(solve, data, geometry.centre, weight_decay, subspace, fold, rng)
+                weights, outcome = self._weights(data, whitening(weight_decay), weight_decay, subspace, fold, rng)
                 outcome.warn_unless_converged()
                 direction = subspace.reject(weights)
                 found.append(direction / max(np.linalg.norm(direction), np.finfo(np.float64).tiny))
@@ -237,27 +240,23 @@ class INLP(Remover):
 
     def _weights(
         self,
-        solve: LogisticSolver,
         data: FoldedRows,
-        centre: FloatArray,
+        whitening: Whitening,
         weight_decay: float,
         excluded: Subspace,
         fold: int | None,
         rng: np.random.Generator,
     ) -> tuple[FloatArray, Outcome]:
         """Weights (d,) that predict the concept, orthogonal to `excluded`, from the rows outside of one fold."""
-        counts, balance = data.counts, self.balance
-        sgd = SGD.of(self.solver)
+        rows, counts, balance, sgd = data.rows, data.counts, self.balance, SGD.of(self.solver)
         if sgd is None:
-            weighting = counts.weighting(counts.without(fold), balance)
-            fit = solve(weighting, CONCEPT, weight_decay, excluded, tol=self.tol, max_iter=self.max_iter)
+            weighting, allowed = counts.weighting(counts.without(fold), balance), whitening.excluding(excluded)
+            fit = solve_logistic(rows, weighting, allowed, CONCEPT, tol=self.tol, max_iter=self.max_iter)
             return fit.weights, fit.outcome
         watched = fold or 1
         train, held_out = (counts.weighting(mask, balance) for mask in (counts.without(watched), counts.only(watched)))
-        settings = sgd_settings(sgd, weight_decay)
-        weights, _, outcome = solve_logistic_by_sgd(
-            data.rows, train, held_out, centre, excluded, settings, rng, CONCEPT
-        )
+        settings, centre = sgd_settings(sgd, weight_decay), whitening.geometry.centre
+        weights, _, outcome = solve_logistic_by_sgd(rows, train, held_out, centre, excluded, settings, rng, CONCEPT)
         return weights, outcome
 
     def __sklearn_tags__(self) -> Any:

@@ -34,12 +34,11 @@ from unspur.options import SGD, SOLVER
 from unspur.removers.base import Remover
 from unspur.removers.leace import ClosedFormRemover, closed_form, covariances_of
 from unspur.rows import CONCEPT, Block, RowSource, Weighting
-from unspur.solvers.few_rows import LogisticSolver
-from unspur.solvers.logistic import LogisticLosses
+from unspur.solvers.logistic import Logistic, LogisticLosses, solve_logistic
 from unspur.solvers.row_span import in_span
 from unspur.solvers.sgd import SGDSettings
 from unspur.solvers.statistics import Balance, Covariances, Moments
-from unspur.solvers.whitening import Geometry
+from unspur.solvers.whitening import Geometry, Whitening
 from unspur.subspace import AffineMap, Subspace
 
 #: Learning rate and weight decay of the published schedule, and iterations between its measurements.
@@ -363,18 +362,21 @@ class _BestResponse:
     def __init__(self, rows: RowSource, weighting: Weighting, n_columns: int):
         self._rows, self._weighting, self._columns = rows, weighting, range(n_columns)
         self._geometry = Geometry.of(Moments.of(rows, weighting), rows.dtype.itemsize)
-        self._solve = LogisticSolver(rows, self._geometry)
+        self._whitening = Whitening.of(self._geometry, RESPONSE_DECAY)
 
     def __call__(self, removed: Subspace) -> tuple[float, float]:
-        fits = [self._solve(self._weighting, k, RESPONSE_DECAY, removed, tol=1e-5) for k in self._columns]
+        fits = [self._solve(k, removed, tol=1e-5) for k in self._columns]
         weights, biases = np.stack([fit.weights for fit in fits], axis=1), np.array([fit.intercept for fit in fits])
         return float(sum(fit.outcome.objective for fit in fits)), self.accuracy(weights, biases)
+
+    def _solve(self, label: int, removed: Subspace, tol: float) -> Logistic:
+        return solve_logistic(self._rows, self._weighting, self._whitening.excluding(removed), label, tol=tol)
 
     def with_gradient(self, directions: FloatArray) -> tuple[float, FloatArray]:
         """Loss of the best response to the removal of orthonormal directions (d, k), and its gradient in them."""
         geometry, loss, gradient = self._geometry, 0.0, np.zeros_like(directions)
         for k in self._columns:
-            fit = self._solve(self._weighting, k, RESPONSE_DECAY, Subspace(directions), tol=1e-8)
+            fit = self._solve(k, Subspace(directions), tol=1e-8)
             at = LogisticLosses.of_one(
                 fit.weights[None],
                 np.array([fit.intercept]),
