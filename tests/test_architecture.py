@@ -18,7 +18,7 @@ LAYERS = [
     ("subspace", "rows", "labels", "clusters", "io.artifact"),
     ("solvers",),
     ("_validation", "options"),
-    ("_data", "_parameters"),
+    ("_data",),
     ("criteria",),
     ("trace",),
     ("metrics",),

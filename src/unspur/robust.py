@@ -18,11 +18,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from unspur._arrays import on_numpy
 from unspur._data import LabelledData, first_rows, warn_if_on_another_scale
-from unspur._parameters import FIT_METADATA, MISSING, generator, keyword_only_after_y, restore_on_failure
 from unspur._reading import brief, require_kinds
 from unspur._resources import one_thread_if_small
 from unspur._typing import Array, FloatArray
-from unspur._validation import OTHER_NAMES
+from unspur._validation import FIT_METADATA, MISSING, OTHER_NAMES, generator, keyword_only_after_y, restore_on_failure
 from unspur.certificate import Certificate, row_hashes
 from unspur.clusters import cluster_codes, cluster_labels, has_continuous_columns
 from unspur.exceptions import FewRowsWarning, GroupSizeError, InputError, UsedRowsWarning

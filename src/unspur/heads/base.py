@@ -19,10 +19,19 @@ from sklearn.utils.validation import assert_all_finite, check_is_fitted, column_
 
 from unspur._arrays import by_rows, exact_products, is_tensor, like, on_numpy, to_original_type
 from unspur._data import LabelledData, decode_fit_arguments
-from unspur._parameters import MISSING, generator, keyword_only_after_y, restore_on_failure, sgd_settings
 from unspur._resources import one_thread_if_small
 from unspur._typing import Array, FloatArray, IntArray
-from unspur._validation import OTHER_NAMES, checked_weights, checked_z, require_finite
+from unspur._validation import (
+    MISSING,
+    OTHER_NAMES,
+    checked_weights,
+    checked_z,
+    generator,
+    keyword_only_after_y,
+    require_finite,
+    restore_on_failure,
+    sgd_settings,
+)
 from unspur.exceptions import ArgumentError, InputError, LabelError
 from unspur.labels import ClassLabel, class_label, main_column, require_no_missing
 from unspur.options import SGD, SOLVER

@@ -18,8 +18,8 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from unspur._data import LabelledData
-from unspur._parameters import generator
 from unspur._typing import Array, FloatArray, IntArray
+from unspur._validation import generator
 from unspur.exceptions import InputError, NoErrorsWarning, NotInferredWarning
 from unspur.heads.base import WEIGHT_DECAY, Head, HeadData, SolverHead, copies_together
 from unspur.heads.inference import PROBE_TOL, infer_concept

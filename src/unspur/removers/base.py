@@ -17,11 +17,17 @@ from sklearn.utils.validation import check_is_fitted
 
 from unspur._arrays import on_numpy, to_original_type, to_python
 from unspur._dates import as_date, is_date
-from unspur._parameters import keyword_only_after_y, restore_on_failure
 from unspur._reading import NUMBER, brief, require_kinds
 from unspur._resources import one_thread_if_small
 from unspur._typing import Array
-from unspur._validation import OTHER_NAMES, checked_z, in_numbers, require_finite
+from unspur._validation import (
+    OTHER_NAMES,
+    checked_z,
+    in_numbers,
+    keyword_only_after_y,
+    require_finite,
+    restore_on_failure,
+)
 from unspur._version import __version__
 from unspur.certificate import Certificate, certify, fingerprint, row_hashes
 from unspur.clusters import cluster_codes, copies, has_continuous_columns

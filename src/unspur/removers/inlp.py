@@ -11,7 +11,8 @@ import numpy as np
 from sklearn.utils._param_validation import StrOptions
 from tqdm.auto import tqdm
 
-from unspur._parameters import (
+from unspur._typing import Array, FloatArray
+from unspur._validation import (
     FIT_METADATA,
     OPTIONAL_COUNT,
     TEST_CONSTRAINTS,
@@ -19,7 +20,6 @@ from unspur._parameters import (
     keyword_only_after_y,
     sgd_settings,
 )
-from unspur._typing import Array, FloatArray
 from unspur.criteria import SMALLEST_GROUP, DirectionTests
 from unspur.options import SGD
 from unspur.removers.base import Remover
@@ -30,7 +30,7 @@ from unspur.rows import CONCEPT
 from unspur.solvers.held_out_losses import GroupLosses
 from unspur.solvers.logistic import solve_logistic
 from unspur.solvers.outcome import Outcome
-from unspur.solvers.sgd import solve_logistic_by_sgd
+from unspur.solvers.sgd import solve_pair_by_sgd
 from unspur.solvers.statistics import Balance
 from unspur.solvers.whitening import Geometry, Whitening
 from unspur.subspace import AffineMap, Subspace
@@ -256,8 +256,8 @@ class INLP(Remover):
         watched = fold or 1
         train, held_out = (counts.weighting(mask, balance) for mask in (counts.without(watched), counts.only(watched)))
         settings, centre = sgd_settings(sgd, weight_decay), whitening.geometry.centre
-        weights, _, outcome = solve_logistic_by_sgd(rows, train, held_out, centre, excluded, settings, rng, CONCEPT)
-        return weights, outcome
+        found = solve_pair_by_sgd(rows, train, held_out, centre, excluded, settings, rng, only=CONCEPT)
+        return found.weights[0], found.outcome
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -16,7 +16,9 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 from tqdm.auto import tqdm
 
-from unspur._parameters import (
+from unspur._reading import require_kinds
+from unspur._typing import Array, FloatArray
+from unspur._validation import (
     FIT_METADATA,
     OPTIONAL_COUNT,
     TEST_CONSTRAINTS,
@@ -24,8 +26,6 @@ from unspur._parameters import (
     keyword_only_after_y,
     sgd_settings,
 )
-from unspur._reading import require_kinds
-from unspur._typing import Array, FloatArray
 from unspur.criteria import SMALLEST_GROUP, DirectionTests, Role
 from unspur.exceptions import EmptySubspaceError, SearchLimitWarning, SlowFitWarning, TaskLostWarning
 from unspur.options import SGD, PaperVariant

@@ -27,12 +27,19 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from unspur._arrays import cast, like, namespace, rounded
-from unspur._parameters import BALANCE, MISSING, STRENGTH, keyword_only_after_y
 from unspur._reading import NUMBER, require_kinds
 from unspur._resources import one_scipy_thread
 from unspur._text import filled
 from unspur._typing import Array, BoolArray, FloatArray
-from unspur._validation import checked_weights, checked_z, column_names
+from unspur._validation import (
+    BALANCE,
+    MISSING,
+    STRENGTH,
+    checked_weights,
+    checked_z,
+    column_names,
+    keyword_only_after_y,
+)
 from unspur.exceptions import (
     EverythingRemovedWarning,
     IllConditionedWarning,

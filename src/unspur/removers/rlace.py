@@ -26,9 +26,9 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from tqdm.auto import tqdm
 
 from unspur._arrays import cast, like
-from unspur._parameters import BALANCE, MISSING, STRENGTH, generator, keyword_only_after_y, sgd_settings
 from unspur._reading import NUMBER, require_kinds
 from unspur._typing import Array, FloatArray
+from unspur._validation import BALANCE, MISSING, STRENGTH, generator, keyword_only_after_y, sgd_settings
 from unspur.exceptions import InputError, NotConvergedWarning
 from unspur.options import SGD, SOLVER
 from unspur.removers.base import Remover
