@@ -54,22 +54,25 @@ from scipy.special import stdtr, stdtrit
 from unspur._typing import FloatArray
 from unspur.exceptions import GroupSizeError, Message, Parameter
 from unspur.rows import CONCEPT, MAIN, RowSource, Summable, Weighting, validation_part
+from unspur.solvers.descent import warn_not_converged
 from unspur.solvers.held_out_losses import (
     SERIES,
+    ColumnScore,
+    FoldScore,
     GroupLosses,
     HeldOutClusters,
     HeldOutLosses,
     LeaveOneOut,
-    RowLosses,
+    ScalarFit,
+    ScalarLoss,
     ScalarModel,
-    Scores,
+    Score,
     ScoresWithinGroups,
     clustered_losses,
+    fit_scalars,
     losses_without_cluster,
     own_scores,
 )
-from unspur.solvers.outcome import warn_not_converged
-from unspur.solvers.scalars import ColumnScore, FoldScore, LinearScore, ScalarFit, ScalarLoss, Score, fit_scalars
 from unspur.solvers.statistics import GROUPS, Balance, CellCounts
 
 T = TypeVar("T")
@@ -239,19 +242,20 @@ class DirectionTests:
             weighting = counts.weighting(counts.held_out_folds, self._balance)
             own = FoldScore((which[CONCEPT] * folds, which[MAIN] * folds), folds)
             fit = _fit_scalars(scores, own, weighting)
-            found = np.concatenate(scores.sum(Scores(own)), axis=1)
+            found = np.concatenate(scores.sum(lambda block: [own(block)]), axis=1)
             losses = losses_without_cluster(_model(fit, own), fit.penalty, weighting.factor, found, clusters)
             return losses, _has_right_sign(fit.gamma)
         losses = np.zeros((2, len(clusters.cell)))
         for fold in range(1, folds + 1):
-            model = self._trained(scores, counts, fold, which)
-            of_all = np.concatenate(validation_part(scores).sum(RowLosses(model)), axis=1)
+            losses_of = self._trained(scores, counts, fold, which).losses
+            of_all = np.concatenate(validation_part(scores).sum(lambda block, of=losses_of: [of(block)]), axis=1)
             losses = np.where(clusters.cell >> 2 == fold, of_all, losses)
         return losses, (True, True)
 
     def _trained(self, scores: RowSource, counts: CellCounts, fold: int, which: tuple[int, int]) -> ScalarModel:
         """Scalars fitted on the rows outside a fold, along the directions of that fold."""
-        score = LinearScore(np.eye(scores.n_features)[np.array(which) * counts.n_folds + fold - 1])
+        first, last = (k * counts.n_folds + fold - 1 for k in which)
+        score = ColumnScore(first, last)
         return _model(_fit_scalars(scores, score, counts.weighting(counts.without(fold), self._balance)), score)
 
     def _shared_noise(self, scores: RowSource, counts: CellCounts) -> float:

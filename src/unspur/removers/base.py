@@ -39,7 +39,7 @@ from unspur.removers.concepts import read_concepts
 from unspur.removers.saved import require_numbers, require_sound
 from unspur.removers.seen_rows import SeenRows, Sketch, equal_but_for_rounding, merged_fingerprints
 from unspur.rows import StoredRows, backend_of, to_host
-from unspur.solvers.outcome import one_warning
+from unspur.solvers.descent import one_warning
 from unspur.subspace import AffineMap, Subspace
 
 #: Largest Dask array, in bytes as float64, whose rows a certificate brings to the host.

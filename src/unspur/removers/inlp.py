@@ -27,9 +27,9 @@ from unspur.removers.folds import FoldedRows, HeldOutSplitter, Problem, assign_f
 from unspur.removers.joint import EstimatedPair, FoldEstimates, Subspaces, choose_weight_decay, left_out_folds
 from unspur.removers.multiclass import BinaryFit, FitData, fit_each_concept
 from unspur.rows import CONCEPT
+from unspur.solvers.descent import Outcome
 from unspur.solvers.held_out_losses import GroupLosses
 from unspur.solvers.logistic import solve_logistic
-from unspur.solvers.outcome import Outcome
 from unspur.solvers.sgd import solve_pair_by_sgd
 from unspur.solvers.statistics import Balance
 from unspur.solvers.whitening import Geometry, Whitening

@@ -48,8 +48,17 @@ from unspur._arrays import (
 from unspur._resources import one_scipy_thread
 from unspur._typing import Array, FloatArray, IntArray
 from unspur.rows import CONCEPT, MAIN, Block, RowSource, Weighting
-from unspur.solvers.lbfgs import MANY_CORRECTIONS, DescentResult, minimize, minimize_many
-from unspur.solvers.outcome import MIN_LABEL_GRADIENT, Outcome, outcome_of, rounding_error, warn_not_converged
+from unspur.solvers.descent import (
+    MANY_CORRECTIONS,
+    MIN_LABEL_GRADIENT,
+    DescentResult,
+    Outcome,
+    minimize,
+    minimize_many,
+    outcome_of,
+    rounding_error,
+    warn_not_converged,
+)
 from unspur.solvers.whitening import Geometry, Whitening
 
 #: Largest logit, by the size of its type, for which ``log(1 + exp(−η)) + η`` gives the loss without overflow or visible

@@ -19,9 +19,9 @@ import numpy as np
 
 from unspur._typing import Array, FloatArray
 from unspur.rows import CONCEPT, MAIN, Block, RowSource, Weighting
+from unspur.solvers.descent import Outcome
 from unspur.solvers.logistic import CellLosses, FitOutcome, LinearLogits, LinearModel, LogisticLosses, loss_and_residual
 from unspur.solvers.orthogonal_pair import Pair
-from unspur.solvers.outcome import Outcome
 from unspur.subspace import Subspace
 
 #: First value of all weights of a pair; at zero the projection off w_s is undefined.
