@@ -53,7 +53,7 @@ from scipy.special import stdtr, stdtrit
 
 from unspur._typing import FloatArray
 from unspur.exceptions import GroupSizeError, Message, Parameter
-from unspur.rows import CONCEPT, MAIN, RowSource, Summable, Weighting, validation_part
+from unspur.rows import CONCEPT, MAIN, Block, RowSource, Summable, Weighting, validation_part
 from unspur.solvers.descent import warn_not_converged
 from unspur.solvers.held_out_losses import (
     SERIES,
@@ -242,13 +242,13 @@ class DirectionTests:
             weighting = counts.weighting(counts.held_out_folds, self._balance)
             own = FoldScore((which[CONCEPT] * folds, which[MAIN] * folds), folds)
             fit = _fit_scalars(scores, own, weighting)
-            found = np.concatenate(scores.sum(lambda block: [own(block)]), axis=1)
+            found = _by_row(scores, own)
             losses = losses_without_cluster(_model(fit, own), fit.penalty, weighting.factor, found, clusters)
             return losses, _has_right_sign(fit.gamma)
         losses = np.zeros((2, len(clusters.cell)))
         for fold in range(1, folds + 1):
-            losses_of = self._trained(scores, counts, fold, which).losses
-            of_all = np.concatenate(validation_part(scores).sum(lambda block, of=losses_of: [of(block)]), axis=1)
+            model = self._trained(scores, counts, fold, which)
+            of_all = _by_row(validation_part(scores), model.losses)
             losses = np.where(clusters.cell >> 2 == fold, of_all, losses)
         return losses, (True, True)
 
@@ -341,6 +341,11 @@ class DirectionTests:
             reason = f"does not predict the {own} label better than chance"
         proper, means = is_informative and is_specific, losses.means[:2]
         return Verdict(role, proper, informative, specific, delta, means, groups, reason, self.significance_level)
+
+
+def _by_row(rows: RowSource, function: Callable[[Block], FloatArray]) -> FloatArray:
+    """Values of a function of each block (2, m) on the host, in order of the rows, shape (2, n)."""
+    return np.concatenate(rows.sum(lambda block: [function(block)]), axis=1)
 
 
 def _has_right_sign(gamma: FloatArray) -> tuple[bool, bool]:

@@ -18,7 +18,7 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import assert_all_finite, check_is_fitted, column_or_1d
 
 from unspur._arrays import by_rows, exact_products, is_tensor, like, on_numpy, to_original_type
-from unspur._data import LabelledData, decode_fit_arguments
+from unspur._data import LabelledData, decode_fit_arguments, fit_arguments
 from unspur._resources import one_thread_if_small
 from unspur._typing import Array, FloatArray, IntArray
 from unspur._validation import (
@@ -404,8 +404,8 @@ class Head(LinearClassifier):
                 f"concept is missing: {name} weighs groups by it. Write {name}().fit(X, y, concept=...)."
             )
         concept_val = concept_val if self._uses_concept_val else None
-        train = {"X": X, "y": y, "concept": concept, "sample_weight": sample_weight, "clusters": clusters}
-        validation = {"X": X_val, "y": y_val, "concept": concept_val, "sample_weight": sample_weight_val}
+        train = fit_arguments(X, y, concept, sample_weight, clusters)
+        validation = fit_arguments(X_val, y_val, concept_val, sample_weight_val)
         with restore_on_failure(self), one_thread_if_small(X):
             self._validate_params()
             data = decode_head_arguments(
@@ -489,7 +489,7 @@ def fit_path(
     """
     features_from = clone(head)
     concept = concept if head._needs_concept else None
-    train = {"X": X, "y": y, "concept": concept, "sample_weight": sample_weight, "clusters": clusters}
+    train = fit_arguments(X, y, concept, sample_weight, clusters)
     data = decode_head_arguments(
         features_from,
         train,

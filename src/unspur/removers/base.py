@@ -71,7 +71,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     - call `warn_if_nothing_removed`.
 
     Closed forms derive from `ClosedFormRemover` (leace.py), and methods that test directions use `FitData` and
-    `fit_each_concept` (multiclass.py), as `JSE` and `INLP` do.
+    `fit_each_concept` (problems.py), as `JSE` and `INLP` do.
     """
 
     # Arguments of `fit` are routed through pipelines and searches without asking the user to request each.
