@@ -32,13 +32,13 @@ from unspur._validation import BALANCE, MISSING, STRENGTH, generator, keyword_on
 from unspur.exceptions import InputError, NotConvergedWarning
 from unspur.options import SGD, SOLVER
 from unspur.removers.base import Remover
-from unspur.removers.leace import ClosedFormRemover, closed_form, covariances_of
+from unspur.removers.leace import ClosedFormRemover, closed_form
 from unspur.rows import CONCEPT, Block, RowSource, Weighting
 from unspur.solvers.logistic import Logistic, LogisticLosses, solve_logistic
 from unspur.solvers.row_span import in_span
 from unspur.solvers.sgd import SGDSettings
 from unspur.solvers.statistics import Balance, Covariances, Moments
-from unspur.solvers.whitening import Geometry, Whitening
+from unspur.solvers.whitening import Geometry, Whitening, covariances_of
 from unspur.subspace import AffineMap, Subspace
 
 #: Learning rate and weight decay of the published schedule, and iterations between its measurements.
