@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -216,13 +216,12 @@ def certify(
     notes: tuple[str, ...],
     random_state: Any,
     clusters: IntArray | None = None,
-    main: str = "y",
     dates: frozenset[str] = frozenset(),
 ) -> Certificate:
     """Measure a removal on rows `z` (n, d); `concepts` are class labels and `numbers` their columns (k, n) by name.
 
-    A name without class labels is a numeric concept. `clusters` (n,) are of rows that are not independent, and `main`
-    is the name of the task. `dates` are the names of numbers that are dates.
+    A name without class labels is a numeric concept. `clusters` (n,) are of rows that are not independent, and `dates`
+    the names of numbers that are dates.
     """
     scales = scale_notes(z)
     z = np.asarray(z, dtype=np.float64)  # measures the map, not its rounding in float32
@@ -232,46 +231,36 @@ def certify(
     if np.all(clean.std(axis=0) <= MIN_DEVIATION_SHARE[8] * z.std(axis=0)):
         clean[:] = clean.mean(axis=0)  # nothing is left but rounding errors, which probes would scale up
 
-    def before_and_after(name: str, labels: ClassLabel, weight: FloatArray | None = None) -> tuple[Leakage, Leakage]:
-        named = replace(labels, name=name)
-        before, after = (
-            leakage(rows, named, sample_weight=weight, random_state=random_state, clusters=clusters)
-            for rows in (z, clean)
-        )
-        return replace(before, notes=()), replace(after, notes=())  # the certificate has them, once
+    def before_and_after(concept: Any, **options: Any) -> tuple[Any, Any]:
+        found = (leakage(rows, concept, random_state=random_state, clusters=clusters, **options) for rows in (z, clean))
+        before, after = (replace(one, notes=()) for one in found)  # the certificate has them, once
+        return before, after
 
-    def of_number(values: FloatArray) -> tuple[NumericLeakage, NumericLeakage]:
-        before, after = (
-            leakage(rows, values, concept_type="continuous", random_state=random_state, clusters=clusters)
-            for rows in (z, clean)
-        )
-        return replace(before, notes=()), replace(after, notes=())
-
-    wanted: dict[str, tuple[str, ClassLabel, FloatArray | None]] = {}
+    wanted: dict[str, tuple[ClassLabel, FloatArray | None]] = {}
     all_notes = list(notes)
     for name, labels in concepts.items():
-        wanted[name] = (name, labels, None)
+        wanted[name] = (labels, None)
         if y is not None:
             weight = _independence_weights(labels, y)
             if weight is None:
                 all_notes.append(f"{name}, task held fixed: not measured, since some combinations have no rows")
             else:
-                wanted[f"{name}, task held fixed"] = (name, labels, weight)
+                wanted[f"{name}, task held fixed"] = (labels, weight)
     if (
         y is not None
         and concepts
         and (weight := _independence_weights(joint_label(list(concepts.values())), y)) is not None
     ):
-        wanted[TASK_ALONE] = (main, y, weight)
+        wanted[TASK_ALONE] = (y, weight)
     probe: dict[str, tuple[Leakage, Leakage]] = {}
-    for name, arguments in wanted.items():
+    for name, (labels, weight) in wanted.items():
         with _error_as_note(name, all_notes):  # a class too rare to be probed does not spoil the rest
-            probe[name] = before_and_after(*arguments)
+            probe[name] = before_and_after(labels, sample_weight=weight)
     measured: dict[str, tuple[NumericLeakage, NumericLeakage]] = {}
     for name, columns in numbers.items():
         if name not in concepts:
             with _error_as_note(name, all_notes):
-                measured[name] = of_number(columns[0])
+                measured[name] = before_and_after(columns[0], concept_type="continuous")
     for name, (was, _) in measured.items():
         if outside := extreme_values_note(numbers[name][0], name, dates=name in dates):
             all_notes.append(f"of the rows measured: {outside}")
@@ -283,7 +272,7 @@ def certify(
     task, task_alone = None, probe.pop(TASK_ALONE, None)
     if y is not None:
         with _error_as_note("task", all_notes):
-            task = before_and_after(main, y)
+            task = before_and_after(y)
     all_notes += _task_removed_notes(task, task_alone)
     erased = removed > 0 and removal.rank < len(removal.centre)  # not a part of it only
     all_notes += _broken_assumptions(concepts, y, probe if erased else {}, task_alone)
@@ -421,8 +410,7 @@ def _covariance_left(before: Array, after: Array, columns: FloatArray) -> float:
 
 
 def _plain(part: Leakage) -> dict[str, Any]:
-    plain = {**asdict(part), "recall": list(part.recall), "classes": [str(value) for value in part.classes]}
-    return {**plain, "notes": list(part.notes)}
+    return {**part.to_dict(), "classes": [str(value) for value in part.classes]}
 
 
 _SAVED_LEAKAGE = {

@@ -208,7 +208,6 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 tuple(notes),
                 random_state,
                 None if together is None else together[known],
-                main,
                 concepts.dates,
             )
         return self.certificate_

@@ -450,16 +450,5 @@ class MappedRows(Summable):
 
     def sum(self, statistic: Callable[[Block], S]) -> S:
         """Sum of `statistic` over the computed rows."""
-        result: S = self.rows.sum(_Composed(statistic, self.function))
-        return result
-
-
-@dataclass(frozen=True, slots=True)
-class _Composed:
-    """A statistic of computed rows, as one of the original rows."""
-
-    statistic: Callable[[Block], Any]
-    function: Callable[[Block], Array]
-
-    def __call__(self, block: Block) -> Any:
-        return self.statistic(replace(block, z=self.function(block)))
+        function = self.function  # a local, since a statistic is sent to the rows, and `self` holds them all
+        return self.rows.sum(lambda block: statistic(replace(block, z=function(block))))
