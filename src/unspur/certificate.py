@@ -151,8 +151,9 @@ class Certificate:
         distortion = f"distortion: {100 * self.distortion:.1f} % of the variance"
         return [*left, distortion, *(f"note: {note}" for note in self.notes)]
 
-    def _markup(self) -> list[MarkupTable]:
-        """The tables of `__str__`, for notebooks and cards; the last one has the notes."""
+    @property
+    def _cells(self) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
+        """Lines of the tables of classes and of numbers: label, before, after, chance, interval after, p."""
         probes = [
             (
                 name,
@@ -162,12 +163,22 @@ class Certificate:
             )
             for name, (before, after) in self._pairs.items()
         ]
-        numbers = [
+        numbers: list[tuple[str, ...]] = [
             (name, f"{was.r2:.3f}", f"{now.r2:.3f}", "0", f"{now.low:.3f} – {now.high:.3f}", f"{now.p:.2g}")
             for name, (was, now) in self.numbers.items()
         ]
-        levels = [pair[1].level for pair in self._pairs.values()] + [pair[1].level for pair in self.numbers.values()]
-        head = ("label", "before", "after", "chance", f"after, {100 * max(levels, default=0.95):.3g} %", "p")
+        return probes, numbers
+
+    @property
+    def _interval(self) -> str:
+        """Heading of the intervals."""
+        levels = [now.level for _, now in self._pairs.values()] + [now.level for _, now in self.numbers.values()]
+        return f"after, {100 * max(levels, default=0.95):.3g} %"
+
+    def _markup(self) -> list[MarkupTable]:
+        """The tables of `__str__`, for notebooks and cards; the last one has the notes."""
+        probes, numbers = self._cells
+        head = ("label", "before", "after", "chance", self._interval, "p")
         tables = [MarkupTable(f"{self._heading}; balanced accuracy of a linear probe, %", head, tuple(probes))]
         if numbers:
             shown = tables if probes else []
@@ -178,28 +189,16 @@ class Certificate:
         return "".join(table.html() for table in self._markup())
 
     def __str__(self) -> str:
-        lines = [filled(self._heading, further="  ")]
-        pairs = self._pairs
-        if pairs or not self.numbers:
-            lines.append("balanced accuracy of a linear probe, %")
-        if pairs:
-            level = f"{100 * next(iter(pairs.values()))[1].level:.3g} %"
-            lines.append(f"{'':<30}{'before':>8}{'after':>8}{'chance':>8}{f'after, {level}':>15}{'p':>9}")
-        for name, (before, after) in pairs.items():
-            first, *others = lines_of(name, 29)
-            figures = "".join(f"{100 * value:>8.1f}" for value in (before.accuracy, after.accuracy, after.chance))
-            bounds = f"{100 * after.low:.1f} – {100 * after.high:.1f}"
-            lines.append(f"{padded(first, 30)}{figures}{bounds:>15}{after.p:>9.2g}")
-            lines += [f"  {line}" for line in others]
-        if self.numbers:
-            level = f"{100 * next(iter(self.numbers.values()))[1].level:.3g} %"
-            lines.append("R² of a linear probe on rows it was not trained on")
-            lines.append(f"{'':<30}{'before':>8}{'after':>8}{'none':>8}{f'after, {level}':>17}{'p':>9}")
-        for name, (was, now) in self.numbers.items():
-            first, *others = lines_of(name, 29)
-            bounds = f"{now.low:.3f} – {now.high:.3f}"
-            lines.append(f"{padded(first, 30)}{was.r2:>8.3f}{now.r2:>8.3f}{0:>8}{bounds:>17}{now.p:>9.2g}")
-            lines += [f"  {line}" for line in others]
+        lines, (probes, numbers) = [filled(self._heading, further="  ")], self._cells
+        tables = [(probes, "chance", 15, "balanced accuracy of a linear probe, %")] if probes or not numbers else []
+        tables += [(numbers, "none", 17, "R² of a linear probe on rows it was not trained on")] if numbers else []
+        for cells, chance, width, title in tables:
+            lines.append(title)
+            head = [("", "before", "after", chance, self._interval, "p")] if cells else []
+            for name, before, after, guess, bounds, p in [*head, *cells]:
+                first, *others = lines_of(name, 29)
+                lines.append(f"{padded(first, 30)}{before:>8}{after:>8}{guess:>8}{bounds:>{width}}{p:>9}")
+                lines += [f"  {line}" for line in others]
         return "\n".join([*lines, *(filled(remark, further="  ") for remark in self._remarks)])
 
     __repr__ = __str__

@@ -111,10 +111,6 @@ class TTest:
         """The statistic with four digits, or "separable"."""
         return "separable" if abs(self.t) >= MAX_MEANINGFUL_T else f"{self.t:.4g}"
 
-    def to_dict(self) -> dict[str, float]:
-        """Plain numbers."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -143,8 +139,8 @@ class Verdict:
         return {
             "role": self.role,
             "proper": self.proper,
-            "informative": self.informative.to_dict(),
-            "own": self.own.to_dict(),
+            "informative": asdict(self.informative),
+            "own": asdict(self.own),
             "delta": self.delta,
             "level": self.level,
             "loss_concept": dict(zip(self.groups, losses[CONCEPT], strict=True)),

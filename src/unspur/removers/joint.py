@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -60,17 +60,6 @@ def left_out_folds(n_folds: int) -> tuple[int | None, ...]:
     return (1,) if n_folds == 1 else (None, *range(1, n_folds + 1))
 
 
-class PairSolver(Protocol):
-    """Solves for one pair per estimate."""
-
-    @property
-    def space(self) -> PairSpace:
-        """Coordinates of the pairs."""
-
-    def __call__(self, excluded: Sequence[Subspace], warm_start: Sequence[WarmStart] | None = None) -> list[Pair]:
-        """Pairs orthogonal to one subspace each, started from solutions of neighbouring problems to save time."""
-
-
 @dataclass(frozen=True, slots=True)
 class ExactSolver:
     """`solvers.orthogonal_pair` for all estimates side by side; `at_zero` is the result of ``losses.at_zero()``."""
@@ -82,7 +71,7 @@ class ExactSolver:
     max_iter: int
 
     def __call__(self, excluded: Sequence[Subspace], warm_start: Sequence[WarmStart] | None = None) -> list[Pair]:
-        """Solve for all pairs."""
+        """Pairs orthogonal to one subspace each, started from solutions of neighbouring problems to save time."""
         spaces = [self.space.excluding(subspace) for subspace in excluded]
         pairs = solve_pairs(
             self.losses, spaces, self.at_zero, warm_start=warm_start, tol=self.tol, max_iter=self.max_iter
@@ -128,6 +117,9 @@ class SGDSolver:
             pair.outcome.warn_unless_converged()
             pairs.append(pair)
         return pairs
+
+
+PairSolver: TypeAlias = ExactSolver | SGDSolver
 
 
 @dataclass(frozen=True, slots=True)

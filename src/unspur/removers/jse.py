@@ -54,6 +54,7 @@ from unspur.removers.problems import (
     fit_each_concept,
 )
 from unspur.rows import CONCEPT, MAIN, training_part
+from unspur.solvers.held_out_losses import HeldOutClusters
 from unspur.solvers.orthogonal_pair import PairLosses, PairSpace, Spectrum, require_room
 from unspur.solvers.statistics import Balance
 from unspur.solvers.whitening import MAX_NATIVE_CONDITION, Geometry, Metric
@@ -553,10 +554,12 @@ def _task_predictability(plain: JointEstimation, fixed: JointEstimation, removed
     counts. That of `fixed` gives groups equal weight.
     """
     clusters, counts = plain.tests.clusters, plain.counts
-    tests = replace(
-        plain.tests, by_group=False, delta=0.0, reference=None, clusters=None if clusters is None else clusters.pooled()
+    pooled, grouped = (
+        None if clusters is None else HeldOutClusters.of(clusters.cluster, clusters.cell, clusters.weight, by_group=by)
+        for by in (False, True)
     )
-    by_group = replace(tests, by_group=True, clusters=None if clusters is None else clusters.by_labels())
+    tests = replace(plain.tests, by_group=False, delta=0.0, reference=None, clusters=pooled)
+    by_group = replace(tests, by_group=True, clusters=grouped)
     (before, after), (fixed_before, fixed_after) = (
         [joint.test("main", joint.best_direction(MAIN, excluded)).informative for excluded in (joint.empty, removed)]
         for joint in (replace(plain, tests=tests), replace(fixed, tests=by_group))

@@ -300,7 +300,7 @@ class _Workers:
     """
 
     def __init__(self, parts: Sequence[tuple[Any, ...]], nbytes: int):
-        self._parts = parts
+        self._parts, self.n_parts = parts, len(parts)
         self._mean_bytes = nbytes / len(parts)
         self._groups: dict[str, list[list[int]]] = {}
 
@@ -311,11 +311,6 @@ class _Workers:
         if not parts or any(delayed.key not in futures for part in parts for delayed in part):
             return None
         return cls([tuple(futures[delayed.key] for delayed in part) for part in parts], nbytes)
-
-    @property
-    def n_parts(self) -> int:
-        """Number of parts."""
-        return len(self._parts)
 
     def groups(self) -> list[list[int]]:
         """Numbers of parts that one task visits: those of a worker, divided among its threads, in the order of rows."""

@@ -55,8 +55,8 @@ class TorchRows(LabelledRows):
             self._block_rows = min(MAX_DEVICE_BLOCK_ROWS, max(MIN_BLOCK_ROWS, DEVICE_BLOCK_BYTES // (8 * width)))
             self._thin_rows = THIN_BLOCK_ROWS if z.dtype.itemsize >= 4 else self._block_rows
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuilt, (self._z, self._columns, self._block_rows, self._thin_rows)
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_placed": None}
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -135,12 +135,6 @@ class TorchRows(LabelledRows):
         return self._fetched_minibatches(
             size, rng, weighting, lambda rows: self._read(torch.as_tensor(rows, device=self._z.device)).cpu().numpy()
         )
-
-
-def _rebuilt(z: torch.Tensor, columns: Columns, block_rows: int, thin_rows: int) -> TorchRows:
-    rows = TorchRows(z, columns, block_rows=block_rows)
-    rows._thin_rows = thin_rows
-    return rows
 
 
 def _moved(column: Array, device: torch.device) -> torch.Tensor:

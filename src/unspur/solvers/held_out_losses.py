@@ -308,14 +308,10 @@ class ScalarModel:
     label: IntArray
     without: LeaveOneOut | None = None
 
-    def logits(self, x: Array) -> Array:
-        """Logits along standardised scores, shape (2, m)."""
-        return like(self.gamma[:, None], x) * x + like(self.intercept[:, None], x)
-
     def losses(self, block: Block) -> Array:
         """Loss of each label for each row, shape (2, m)."""
         x = self.standardise(self.score(block))
-        logits = self.logits(x)
+        logits = like(self.gamma[:, None], x) * x + like(self.intercept[:, None], x)
         targets = lines(block.targets, self.label)
         losses, p = loss_and_probability(logits, targets)
         if self.without is None:
@@ -491,14 +487,6 @@ class HeldOutClusters:
         pairs, part = np.unique(cluster * n_groups + group, return_inverse=True)
         of_part = np.stack(np.divmod(pairs, n_groups))
         return cls(group if cell is None else cell, weight, group, n_groups, cluster, part.reshape(-1), of_part)
-
-    def pooled(self) -> HeldOutClusters:
-        """The same rows as one group."""
-        return HeldOutClusters.in_groups(self.cluster, np.zeros_like(self.group), 1, self.weight, self.cell)
-
-    def by_labels(self) -> HeldOutClusters:
-        """The same rows in the four groups (main, concept)."""
-        return HeldOutClusters.in_groups(self.cluster, self.cell & 3, 4, self.weight, self.cell)
 
     @property
     def targets(self) -> FloatArray:
