@@ -194,7 +194,7 @@ def test_pairs_solved_side_by_side_are_those_solved_alone():
             visits += 1
             return super().sum(statistic)
 
-    counted = PairLosses(Counted(toy.Z, rows._columns), spectrum, weightings)
+    counted = PairLosses(Counted(toy.Z, rows.columns), spectrum, weightings)
     solve_pairs(counted, spaces, losses.at_zero(), tol=1e-9)
     assert visits == max(pair.outcome.evaluations for pair in together)
     assert visits < sum(pair.outcome.evaluations for pair in together)

@@ -42,7 +42,7 @@ class TorchRows(LabelledRows):
     """
 
     def __init__(self, z: torch.Tensor, columns: Columns, *, block_rows: int | None = None):
-        super().__init__(z.shape, columns)
+        super().__init__(z.shape, columns, np.dtype(np.float64 if z.dtype == torch.float64 else np.float32))
         self._z = z.detach()
         self._placed: Columns | None = None
         width = max(1, self.n_features)
@@ -59,11 +59,6 @@ class TorchRows(LabelledRows):
         return {**self.__dict__, "_placed": None}
 
     @property
-    def dtype(self) -> np.dtype[Any]:
-        """Floating-point type of the rows of a block, as NumPy calls it."""
-        return np.dtype(np.float64 if self._z.dtype == torch.float64 else np.float32)
-
-    @property
     def _work(self) -> torch.dtype:
         return torch.float64 if self._z.dtype == torch.float64 else torch.float32
 
@@ -73,7 +68,7 @@ class TorchRows(LabelledRows):
         if self._placed is None:
             targets, cell, weight = (
                 _moved(column, self._z.device)
-                for column in (self._columns.targets, self._columns.cell, self._columns.weight)
+                for column in (self.columns.targets, self.columns.cell, self.columns.weight)
             )
             self._placed = Columns(targets, cell, weight, self.n_folds)  # type: ignore[arg-type]
         return self._placed
@@ -103,7 +98,7 @@ class TorchRows(LabelledRows):
         if directions.shape[1]:
             with exact_products(self._z):
                 self._fill(projected, like(directions, projected), like(centre, projected))
-        source = TorchRows(projected.T, self._columns)
+        source = TorchRows(projected.T, self.columns)
         source._placed = self._beside
         return source
 
