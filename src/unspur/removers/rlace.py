@@ -45,14 +45,13 @@ from unspur.subspace import AffineMap, Subspace
 LEARNING_RATE, WEIGHT_DECAY, CHECK_EVERY = 5e-3, 1e-5, 100
 #: Penalty of the best response, in units of the mean variance: just enough for finite weights of separable classes.
 RESPONSE_DECAY = 1e-6
-
+#: Limit on turns of the directions, and on the gradient relative to the loss at which they end.
+MAX_TURNS, TURN_TOL = 200, 1e-6
 #: Share of the loss of a constant that a classifier must gain to count as better than it.
 MIN_GAIN = 1e-6
 
 
-def ascend(
-    respond: Callable[[FloatArray], tuple[float, FloatArray]], v: FloatArray, *, tol: float = 1e-6, max_iter: int = 200
-) -> tuple[FloatArray, int, str]:
+def ascend(respond: Callable[[FloatArray], tuple[float, FloatArray]], v: FloatArray) -> tuple[FloatArray, int, str]:
     """Rotate orthonormal directions (d, k) until the best response gets no worse; returns them, steps and reason.
 
     `respond` returns the loss of the best response and its gradient ∂G/∂V. Gradient steps along the Grassmannian
@@ -60,10 +59,10 @@ def ascend(
     """
     loss, gradient = respond(v)
     size = 1.0
-    for step in range(1, max_iter + 1):
+    for step in range(1, MAX_TURNS + 1):
         turn = gradient - v @ (v.T @ gradient)
         length = float(np.linalg.norm(turn))
-        if length <= tol * max(loss, np.finfo(np.float64).tiny):
+        if length <= TURN_TOL * max(loss, np.finfo(np.float64).tiny):
             return v, step, "no turn of the directions makes the best response worse"
         while True:
             trial = np.linalg.qr(v + size * turn / length)[0]
@@ -74,7 +73,7 @@ def ascend(
         if trial_loss <= loss:
             return v, step, "no turn of the directions makes the best response worse"
         v, loss, gradient, size = trial, trial_loss, trial_gradient, 2.0 * size
-    return v, max_iter, f"{max_iter} steps, still turning"
+    return v, MAX_TURNS, f"{MAX_TURNS} steps, still turning"
 
 
 def onto_fantope(matrix: FloatArray, rank: int) -> FloatArray:

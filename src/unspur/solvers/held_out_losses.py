@@ -52,6 +52,8 @@ Score: TypeAlias = Callable[[Block], Array]
 RIDGE_IN_ROWS = 1e-4
 #: Least penalty, as a share of all rows: keeps γ finite for any number of rows.
 MIN_RIDGE = 1e-8
+#: Limit on Newton steps for slope and intercept.
+MAX_NEWTON_STEPS = 50
 #: Least curvature in b: rows on the flat part of the loss leave less than rounding error.
 MIN_CURVATURE = 1e-12
 #: The series, in the order of the first axis of `GroupLosses.first`.
@@ -196,7 +198,6 @@ def fit_scalars(
     weighting: Weighting,
     *,
     tol: float = 1e-5,
-    max_iter: int = 50,
 ) -> ScalarFit:
     """Minimise ``Σω ℓ(γ x + b, label)`` with a slight penalty on γ, for every model.
 
@@ -223,7 +224,7 @@ def fit_scalars(
     # Newton's step from zero is that of linear regression, too short by 1 − R² for Gaussian classes.
     explained = (_newton_step(sums)[0] / 2.0) ** 2
     size = 1.0 / np.maximum(1.0 - explained, 0.1)
-    for _ in range(max_iter):
+    for _ in range(MAX_NEWTON_STEPS):
         step = size * _newton_step(sums)
         trial = theta - step
         there = evaluate(trial)
