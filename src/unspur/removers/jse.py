@@ -424,30 +424,27 @@ class JSE(DirectionRemover):
         by_group = variant.tests == "group"
         tests = DirectionTests(self.significance_level, by_group, 0.0, variant.scalars, clusters=data.clusters)
         make_solver = self._solver_factory(data, spectrum, inverse_factor, rng)
-
-        def joint(data: FoldedRows, solver: PairSolver) -> JointEstimation:
-            return JointEstimation(data.rows, data.counts, solver, tests, spectrum.centre, excluded, metric=metric)
-
-        first: dict[float, EstimatedPair] = {}
-
-        def first_loss(value: float) -> tuple[float, float]:
-            progress("main", 0, 0)
-            last = next(reversed(first.values()), None)
-            estimation = joint(few, make_rough_solver(value, max(self.tol, WEIGHT_DECAY_TOL)))
-            first[value] = pair = estimation.pair(estimation.empty, {CONCEPT: last, MAIN: last})
-            concept, main = estimation.own_losses(pair)
-            return concept.mean + main.mean, float(np.hypot(concept.error, main.error))
-
-        scores: dict[float, tuple[float, float]] = {}
         weight_decay = WEIGHT_DECAYS[0] if self.weight_decay == "auto" else float(self.weight_decay)
-        estimation = joint(data, make_solver(weight_decay, self.tol))
+        solver, centre = make_solver(weight_decay, self.tol), spectrum.centre
+        estimation = JointEstimation(data.rows, counts, solver, tests, centre, excluded, metric=metric)
+        scores: dict[float, tuple[float, float]] = {}
         # Earlier classes may have left no room for a pair; then there is none to choose by, and none is estimated.
         if self.weight_decay == "auto" and estimation.n_free(estimation.empty) >= 2:
             few = data if SGD.of(self.solver) else data.sample(WEIGHT_DECAY_ROWS, np.random.default_rng(0))
-            make_rough_solver = make_solver if few is data else self._solver_factory(few, spectrum, inverse_factor, rng)
+            make_rough = make_solver if few is data else self._solver_factory(few, spectrum, inverse_factor, rng)
+            first: dict[float, EstimatedPair] = {}
+
+            def first_loss(value: float) -> tuple[float, float]:
+                progress("main", 0, 0)
+                last, solver = next(reversed(first.values()), None), make_rough(value, max(self.tol, WEIGHT_DECAY_TOL))
+                rough = replace(estimation, rows=few.rows, counts=few.counts, solver=solver)
+                first[value] = pair = rough.pair(rough.empty, {CONCEPT: last, MAIN: last})
+                concept, main = rough.own_losses(pair)
+                return concept.mean + main.mean, float(np.hypot(concept.error, main.error))
+
             weight_decay, scores = choose_weight_decay(first_loss, float(tests.chance_loss(counts).sum()))
-        solver = make_solver(weight_decay, self.tol)
-        estimation = replace(joint(data, solver), first_guess=first.get(weight_decay))
+            solver = make_solver(weight_decay, self.tol)
+            estimation = replace(estimation, solver=solver, first_guess=first[weight_decay])
         if self.delta == "auto":
             progress("main", 0, 0)
             tests = replace(tests, reference=_best_directions(estimation))
