@@ -471,6 +471,13 @@ def _codes_for_both(one: LabelledData, other: LabelledData) -> tuple[IntArray, I
     )
 
 
+def fit_arguments(
+    X: Any = None, y: Any = None, concept: Any = None, sample_weight: Any = None, clusters: Any = None
+) -> dict[str, Any]:
+    """Arguments of `fit` for one set of rows, by the names that `decode_fit_arguments` has for them."""
+    return {"X": X, "y": y, "concept": concept, "sample_weight": sample_weight, "clusters": clusters}
+
+
 def decode_fit_arguments(
     estimator: BaseEstimator,
     X: Array,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -109,8 +109,9 @@ class Certificate:
         distortion = f"distortion: {100 * self.distortion:.1f} % of the variance"
         return [*left, distortion, *(f"note: {note}" for note in self.notes)]
 
-    def _markup(self) -> list[MarkupTable]:
-        """The tables of `__str__`, for notebooks and cards; the last one has the notes."""
+    @property
+    def _cells(self) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
+        """Lines of the tables of classes and of numbers: label, before, after, chance, interval after, p."""
         probes = [
             (
                 name,
@@ -120,12 +121,22 @@ class Certificate:
             )
             for name, (before, after) in self._pairs.items()
         ]
-        numbers = [
+        numbers: list[tuple[str, ...]] = [
             (name, f"{was.r2:.3f}", f"{now.r2:.3f}", "0", f"{now.low:.3f} – {now.high:.3f}", f"{now.p:.2g}")
             for name, (was, now) in self.numbers.items()
         ]
-        levels = [pair[1].level for pair in self._pairs.values()] + [pair[1].level for pair in self.numbers.values()]
-        head = ("label", "before", "after", "chance", f"after, {100 * max(levels, default=0.95):.3g} %", "p")
+        return probes, numbers
+
+    @property
+    def _interval(self) -> str:
+        """Heading of the intervals."""
+        levels = [now.level for _, now in self._pairs.values()] + [now.level for _, now in self.numbers.values()]
+        return f"after, {100 * max(levels, default=0.95):.3g} %"
+
+    def _markup(self) -> list[MarkupTable]:
+        """The tables of `__str__`, for notebooks and cards; the last one has the notes."""
+        probes, numbers = self._cells
+        head = ("label", "before", "after", "chance", self._interval, "p")
         tables = [MarkupTable(f"{self._heading}; balanced accuracy of a linear probe, %", head, tuple(probes))]
         if numbers:
             shown = tables if probes else []
@@ -136,28 +147,16 @@ class Certificate:
         return "".join(table.html() for table in self._markup())
 
     def __str__(self) -> str:
-        lines = [filled(self._heading, further="  ")]
-        pairs = self._pairs
-        if pairs or not self.numbers:
-            lines.append("balanced accuracy of a linear probe, %")
-        if pairs:
-            level = f"{100 * next(iter(pairs.values()))[1].level:.3g} %"
-            lines.append(f"{'':<30}{'before':>8}{'after':>8}{'chance':>8}{f'after, {level}':>15}{'p':>9}")
-        for name, (before, after) in pairs.items():
-            first, *others = lines_of(name, 29)
-            figures = "".join(f"{100 * value:>8.1f}" for value in (before.accuracy, after.accuracy, after.chance))
-            bounds = f"{100 * after.low:.1f} – {100 * after.high:.1f}"
-            lines.append(f"{padded(first, 30)}{figures}{bounds:>15}{after.p:>9.2g}")
-            lines += [f"  {line}" for line in others]
-        if self.numbers:
-            level = f"{100 * next(iter(self.numbers.values()))[1].level:.3g} %"
-            lines.append("R² of a linear probe on rows it was not trained on")
-            lines.append(f"{'':<30}{'before':>8}{'after':>8}{'none':>8}{f'after, {level}':>17}{'p':>9}")
-        for name, (was, now) in self.numbers.items():
-            first, *others = lines_of(name, 29)
-            bounds = f"{now.low:.3f} – {now.high:.3f}"
-            lines.append(f"{padded(first, 30)}{was.r2:>8.3f}{now.r2:>8.3f}{0:>8}{bounds:>17}{now.p:>9.2g}")
-            lines += [f"  {line}" for line in others]
+        lines, (probes, numbers) = [filled(self._heading, further="  ")], self._cells
+        tables = [(probes, "chance", 15, "balanced accuracy of a linear probe, %")] if probes or not numbers else []
+        tables += [(numbers, "none", 17, "R² of a linear probe on rows it was not trained on")] if numbers else []
+        for cells, chance, width, title in tables:
+            lines.append(title)
+            head = [("", "before", "after", chance, self._interval, "p")] if cells else []
+            for name, before, after, guess, bounds, p in [*head, *cells]:
+                first, *others = lines_of(name, 29)
+                lines.append(f"{padded(first, 30)}{before:>8}{after:>8}{guess:>8}{bounds:>{width}}{p:>9}")
+                lines += [f"  {line}" for line in others]
         return "\n".join([*lines, *(filled(remark, further="  ") for remark in self._remarks)])
 
     __repr__ = __str__
@@ -174,13 +173,12 @@ def certify(
     notes: tuple[str, ...],
     random_state: Any,
     clusters: IntArray | None = None,
-    main: str = "y",
     dates: frozenset[str] = frozenset(),
 ) -> Certificate:
     """Measure a removal on rows `z` (n, d); `concepts` are class labels and `numbers` their columns (k, n) by name.
 
-    A name without class labels is a numeric concept. `clusters` (n,) are of rows that are not independent, and `main`
-    is the name of the task. `dates` are the names of numbers that are dates.
+    A name without class labels is a numeric concept. `clusters` (n,) are of rows that are not independent, and `dates`
+    the names of numbers that are dates.
     """
     scales = scale_notes(z)
     z = np.asarray(z, dtype=np.float64)  # measures the map, not its rounding in float32
@@ -190,46 +188,36 @@ def certify(
     if np.all(clean.std(axis=0) <= MIN_DEVIATION_SHARE[8] * z.std(axis=0)):
         clean[:] = clean.mean(axis=0)  # nothing is left but rounding errors, which probes would scale up
 
-    def before_and_after(name: str, labels: ClassLabel, weight: FloatArray | None = None) -> tuple[Leakage, Leakage]:
-        named = replace(labels, name=name)
-        before, after = (
-            leakage(rows, named, sample_weight=weight, random_state=random_state, clusters=clusters)
-            for rows in (z, clean)
-        )
-        return replace(before, notes=()), replace(after, notes=())  # the certificate has them, once
+    def before_and_after(concept: Any, **options: Any) -> tuple[Any, Any]:
+        found = (leakage(rows, concept, random_state=random_state, clusters=clusters, **options) for rows in (z, clean))
+        before, after = (replace(one, notes=()) for one in found)  # the certificate has them, once
+        return before, after
 
-    def of_number(values: FloatArray) -> tuple[NumericLeakage, NumericLeakage]:
-        before, after = (
-            leakage(rows, values, concept_type="continuous", random_state=random_state, clusters=clusters)
-            for rows in (z, clean)
-        )
-        return replace(before, notes=()), replace(after, notes=())
-
-    wanted: dict[str, tuple[str, ClassLabel, FloatArray | None]] = {}
+    wanted: dict[str, tuple[ClassLabel, FloatArray | None]] = {}
     all_notes = list(notes)
     for name, labels in concepts.items():
-        wanted[name] = (name, labels, None)
+        wanted[name] = (labels, None)
         if y is not None:
             weight = _independence_weights(labels, y)
             if weight is None:
                 all_notes.append(f"{name}, task held fixed: not measured, since some combinations have no rows")
             else:
-                wanted[f"{name}, task held fixed"] = (name, labels, weight)
+                wanted[f"{name}, task held fixed"] = (labels, weight)
     if (
         y is not None
         and concepts
         and (weight := _independence_weights(joint_label(list(concepts.values())), y)) is not None
     ):
-        wanted[TASK_ALONE] = (main, y, weight)
+        wanted[TASK_ALONE] = (y, weight)
     probe: dict[str, tuple[Leakage, Leakage]] = {}
-    for name, arguments in wanted.items():
+    for name, (labels, weight) in wanted.items():
         with _error_as_note(name, all_notes):  # a class too rare to be probed does not spoil the rest
-            probe[name] = before_and_after(*arguments)
+            probe[name] = before_and_after(labels, sample_weight=weight)
     measured: dict[str, tuple[NumericLeakage, NumericLeakage]] = {}
     for name, columns in numbers.items():
         if name not in concepts:
             with _error_as_note(name, all_notes):
-                measured[name] = of_number(columns[0])
+                measured[name] = before_and_after(columns[0], concept_type="continuous")
     for name, (was, _) in measured.items():
         if outside := extreme_values_note(numbers[name][0], name, dates=name in dates):
             all_notes.append(f"of the rows measured: {outside}")
@@ -241,7 +229,7 @@ def certify(
     task, task_alone = None, probe.pop(TASK_ALONE, None)
     if y is not None:
         with _error_as_note("task", all_notes):
-            task = before_and_after(main, y)
+            task = before_and_after(y)
     all_notes += _task_removed_notes(task, task_alone)
     erased = removed > 0 and removal.rank < len(removal.centre)  # not a part of it only
     all_notes += _broken_assumptions(concepts, y, probe if erased else {}, task_alone)
@@ -399,8 +387,7 @@ def _covariance_left(before: Array, after: Array, columns: FloatArray) -> float:
 
 
 def _plain(part: Leakage) -> dict[str, Any]:
-    plain = {**asdict(part), "recall": list(part.recall), "classes": [str(value) for value in part.classes]}
-    return {**plain, "notes": list(part.notes)}
+    return {**part.to_dict(), "classes": [str(value) for value in part.classes]}
 
 
 _SAVED_LEAKAGE = {

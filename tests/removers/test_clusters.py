@@ -147,8 +147,9 @@ def test_copies_are_kept_together_with_a_warning(rng):
     Z, y, s, _ = draw(rng, 250, 1, correlation=0.0, d=60)
     twice = np.repeat(np.arange(250), 2)
     jse = JSE(random_state=0, weight_decay=0.1)
-    with pytest.warns(ClusterWarning, match="250 of 500 training rows are exact copies of others"):
+    with pytest.warns(ClusterWarning, match="250 of 500 training rows are exact copies of others") as told:
         jse.fit(Z[twice], y[twice], concept=s[twice])
+    assert [w.filename for w in told if w.category is ClusterWarning] == [__file__]  # the line that called `fit`
     assert not jse.spurious_.dim
     assert jse.fit(Z[twice], y[twice], concept=s[twice], clusters=np.arange(500)).spurious_.dim  # the control
     with (

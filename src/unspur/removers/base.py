@@ -17,11 +17,17 @@ from sklearn.utils.validation import check_is_fitted
 
 from unspur._arrays import on_numpy, to_original_type, to_python
 from unspur._dates import as_date, is_date
-from unspur._parameters import keyword_only_after_y, restore_on_failure
 from unspur._reading import NUMBER, brief, require_kinds
 from unspur._resources import one_thread_if_small
 from unspur._typing import Array
-from unspur._validation import OTHER_NAMES, checked_z, in_numbers, require_finite
+from unspur._validation import (
+    OTHER_NAMES,
+    checked_z,
+    in_numbers,
+    keyword_only_after_y,
+    require_finite,
+    restore_on_failure,
+)
 from unspur._version import __version__
 from unspur.certificate import Certificate, certify
 from unspur.clusters import cluster_codes, copies, fingerprint, has_continuous_columns, row_hashes
@@ -33,7 +39,7 @@ from unspur.removers.concepts import read_concepts
 from unspur.removers.saved import require_numbers, require_sound
 from unspur.removers.seen_rows import SeenRows, Sketch, equal_but_for_rounding, merged_fingerprints
 from unspur.rows import StoredRows, backend_of, to_host
-from unspur.solvers.outcome import one_warning
+from unspur.solvers.descent import one_warning
 from unspur.subspace import AffineMap, Subspace
 
 #: Largest Dask array, in bytes as float64, whose rows a certificate brings to the host.
@@ -65,7 +71,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     - call `warn_if_nothing_removed`.
 
     Closed forms derive from `ClosedFormRemover` (leace.py), and methods that test directions use `FitData` and
-    `fit_each_concept` (multiclass.py), as `JSE` and `INLP` do.
+    `fit_each_concept` (problems.py), as `JSE` and `INLP` do.
     """
 
     # Arguments of `fit` are routed through pipelines and searches without asking the user to request each.
@@ -202,7 +208,6 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 tuple(notes),
                 random_state,
                 None if together is None else together[known],
-                main,
                 concepts.dates,
             )
         return self.certificate_

@@ -10,6 +10,7 @@ Conventions
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -128,6 +129,19 @@ def _effective(weight: FloatArray, squares: FloatArray) -> FloatArray:
     return np.asarray(np.round(np.divide(weight**2, squares, out=np.zeros_like(weight), where=squares > 0), 9))
 
 
+def _means(rows: RowSource, weights: Callable[[Block], Array]) -> tuple[float, FloatArray, FloatArray]:
+    """Total weight, and weighted means of the rows (d,) and of the targets (k,); not finite without weight."""
+
+    def sums(block: Block) -> Array:
+        z, weight = cast(block.z, np.float64), weights(block)
+        return namespace(z).concat([weight.sum().reshape(1), weight @ z, block.targets @ weight])
+
+    total, *means = np.split(rows.sum(sums), [1, rows.n_features + 1])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean_x, mean_t = (mean / total for mean in means)
+    return float(total[0]), mean_x, mean_t
+
+
 @dataclass(frozen=True, slots=True)
 class Moments:
     """Weighted mean (d,) and centred second moment (d, d) of the rows, weights summing to one.
@@ -148,12 +162,7 @@ class Moments:
         """
         kind = np.dtype(np.float64) if in_float64 else rows.dtype
 
-        def total(block: Block) -> Array:
-            weight = weighting(block)
-            return namespace(weight).concat([weight @ cast(block.z, np.float64), weight.sum().reshape(1)])
-
-        sums = rows.sum(total)
-        mean = sums[:-1] / sums[-1]
+        total, mean, _ = _means(rows, weighting)
 
         def scatter(block: Block) -> Array:
             z, weight = block.z, weighting(block)
@@ -166,7 +175,7 @@ class Moments:
                 return cast(scaled.T @ scaled, np.float64)
 
         noise = 0.0 if kind == np.float64 else 100.0 * float(np.finfo(kind).eps)
-        return cls(mean, rows.sum(scatter) / sums[-1], noise)
+        return cls(mean, rows.sum(scatter) / total, noise)
 
 
 def keeps_digits(squares: FloatArray, rows: RowSource) -> bool:
@@ -240,16 +249,9 @@ class Covariances:
         Products of a block are taken in the type of its rows, in float64 if `in_float64`, and added up in float64.
         """
         kind = np.dtype(np.float64) if in_float64 else rows.dtype
-
-        def first(block: Block) -> Array:
-            z, weight = cast(block.z, np.float64), block.weight
-            return namespace(z).concat([weight.sum().reshape(1), weight @ z, block.targets @ weight])
-
-        sums = rows.sum(first)
-        weight, d = float(sums[0]), rows.n_features
+        weight, mean_x, mean_t = _means(rows, lambda block: block.weight)
         if not weight > 0:
             raise InputError("No row has a positive weight, so there is nothing to estimate.")
-        mean_x, mean_t = sums[1 : d + 1] / weight, sums[d + 1 :] / weight
 
         def second(block: Block) -> _Second:
             root = block.weight**0.5
