@@ -33,7 +33,6 @@ from scipy.stats import t as student
 
 from unspur._arrays import is_missing, on_numpy
 from unspur._data import LabelledData, as_matrix
-from unspur._dates import dates_in
 from unspur._resources import one_thread_if_small
 from unspur._text import columns as text_columns
 from unspur._text import filled, lines_of, one_line, padded
@@ -42,7 +41,7 @@ from unspur.certificate import row_hashes
 from unspur.clusters import cluster_codes
 from unspur.exceptions import GroupSizeError, InputError, LabelError
 from unspur.heads import ERM
-from unspur.labels import ClassLabel, class_label, label_columns, main_column, require_no_missing
+from unspur.labels import ClassLabel, class_label, dates_in, label_columns, main_column, require_no_missing
 from unspur.metrics import leakage
 from unspur.metrics.groups import mean_interval, p_above
 from unspur.metrics.leakage import fewer_by_clusters

@@ -16,8 +16,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_args
 import click
 from click.core import ParameterSource
 
-from unspur._names import HEADS, REMOVERS
-from unspur._registry import HEAD_POINTS, REMOVER_POINTS, offered
+from unspur._registry import HEAD_POINTS, HEADS, REMOVER_POINTS, REMOVERS, offered
 from unspur.cli.completion import columns_of
 from unspur.cli.console import say
 

@@ -141,7 +141,7 @@ def report_command(
 
     from unspur.removers import load
     from unspur.report.measuring import STEPS, measure
-    from unspur.report.page.rendering import check_page, write_page
+    from unspur.report.page import check_page, write_page
 
     ctx = click.get_current_context()
     _refuse_contradictions(ctx, removal, save, show, encoder_name)

@@ -29,9 +29,8 @@ from unspur._typing import Array, BoolArray
 from unspur._version import __version__
 from unspur.embed import store as layout
 from unspur.embed.base import Encoder, NetworkEncoder
-from unspur.embed.examples import Examples, TableExamples
+from unspur.embed.examples import Examples, TableExamples, loaded_batches
 from unspur.embed.huggingface import HubText
-from unspur.embed.loading import loaded_batches
 from unspur.embed.registry import Grey
 from unspur.embed.store import EmbeddingStore, Reduction, new_rows
 from unspur.exceptions import BusyError, InputError, OutputExistsError, Parameter, UnspurError

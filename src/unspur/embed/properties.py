@@ -14,8 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from unspur._typing import FloatArray
-from unspur.embed.examples import Kind
-from unspur.embed.loading import loaded_batches
+from unspur.embed.examples import Kind, loaded_batches
 
 #: Longest side of the copy of a picture that is measured; it makes sharpness comparable between pictures.
 MEASURED_SIDE = 256
