@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar, get_args
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, get_args
 
 import click
 from click.core import ParameterSource
@@ -76,9 +76,7 @@ class MethodName(click.Choice[str]):
 
 def ignore_option(text: str) -> Callable[[F], F]:
     """``--ignore``, columns that are left out."""
-    return click.option(
-        "--ignore", multiple=True, metavar="NAME", shell_complete=columns_of("file", "files"), help=text
-    )
+    return click.option("--ignore", multiple=True, metavar="NAME", shell_complete=columns_of("file"), help=text)
 
 
 def _require_two_labels(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> None:
@@ -104,7 +102,7 @@ cluster_option = click.option(
     multiple=True,
     callback=given_once,
     metavar="NAME",
-    shell_complete=columns_of("file", "files"),
+    shell_complete=columns_of("file"),
     help="Rows with the same value belong together (one film, one person): held out together, counted once.",
 )
 
@@ -131,7 +129,7 @@ main_option = partial(
     multiple=True,
     metavar="NAME",
     callback=_one_main_label,
-    shell_complete=columns_of("file", "files"),
+    shell_complete=columns_of("file"),
 )
 _concept_option = partial(
     click.option,
@@ -139,7 +137,7 @@ _concept_option = partial(
     multiple=True,
     metavar="NAME",
     callback=_distinct_concepts,
-    shell_complete=columns_of("file", "files"),
+    shell_complete=columns_of("file"),
 )
 _missing_concept_option = click.option(
     "--missing-concept",
@@ -179,34 +177,22 @@ def where_option(of: str | None = None) -> Callable[[F], F]:
     )
 
 
-def other_file(
-    file: Named, other: str | None, where: Conditions, other_where: Conditions, option: str
-) -> Named | str | None:
-    """The file of test or validation rows: the one that was named, or FILE if conditions select other rows of it."""
-    if other is not None or not other_where:
-        return other
-    if not where:
-        raise click.UsageError(
-            f"--{option}-where selects {option} rows from FILE, so --where must select the training rows."
-        )
-    return file
+@dataclass(frozen=True)
+class RowOptions(Generic[Named]):
+    """The options that say which rows a verb reads, and which of their columns are labels; not every verb has all."""
 
-
-@dataclass(frozen=True, slots=True)
-class RowOptions:
-    """The options that say which rows a verb reads, and which of their columns are labels."""
-
-    file: str
-    main: str
-    concept: tuple[str, ...]
-    ignore: tuple[str, ...]
-    missing_concept: str | None
-    clusters: str | None
-    where: Conditions
-    test_file: str | None
-    test_where: Conditions
-    validation: str | None
-    validation_where: Conditions
+    file: Named
+    #: None if a verb does not require it, and it is not given.
+    main: Any
+    concept: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    missing_concept: str | None = None
+    clusters: str | None = None
+    where: Conditions = ()
+    test_file: Named | str | None = None
+    test_where: Conditions = ()
+    validation: Named | str | None = None
+    validation_where: Conditions = ()
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -223,19 +209,34 @@ class RowOptions:
         """Those on the rows of every split."""
         return self.where, self.test_where, self.validation_where
 
-    def with_other_files(self) -> RowOptions:
+    def with_other_files(self) -> RowOptions[Named]:
         """The same with FILE in place of a file that only --test-where or --validation-where stand for."""
-        test_file = other_file(self.file, self.test_file, self.where, self.test_where, "test")
-        validation = other_file(self.file, self.validation, self.where, self.validation_where, "validation")
-        return replace(self, test_file=test_file, validation=validation)
+        selected = {"test": self.test_where, "validation": self.validation_where}
+        files = {"test": self.test_file, "validation": self.validation}
+        for option, file in files.items():
+            if file is None and selected[option]:
+                if not self.where:
+                    raise click.UsageError(
+                        f"--{option}-where selects {option} rows from FILE, so --where must select the training rows."
+                    )
+                files[option] = self.file
+        return replace(self, test_file=files["test"], validation=files["validation"])
+
+
+def gather_rows(verb: Callable[..., None]) -> Callable[..., None]:
+    """Decorate a verb: it gets the options of `RowOptions` as one argument, `given`."""
+    names = [field.name for field in fields(RowOptions)]
+
+    @wraps(verb)
+    def command(**values: Any) -> None:
+        verb(given=RowOptions(**{name: values.pop(name) for name in names if name in values}), **values)
+
+    return command
 
 
 def row_options(validation: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """The argument FILE and the options of `RowOptions`, which the verb gets as one argument, `given`.
-
-    `validation` is the help of --validation.
-    """
-    options = in_order(
+    """The argument FILE and all options of `RowOptions`; `validation` is the help of --validation."""
+    return in_order(
         click.argument("file", type=LocalPath()),
         label_options,
         cluster_option,
@@ -246,17 +247,8 @@ def row_options(validation: str) -> Callable[[Callable[..., None]], Callable[...
         where_option("test"),
         click.option("--validation", type=LocalPath(), help=validation),
         where_option("validation"),
+        gather_rows,
     )
-    names = [field.name for field in fields(RowOptions)]
-
-    def decorate(verb: Callable[..., None]) -> Callable[..., None]:
-        @wraps(verb)
-        def command(**values: Any) -> None:
-            verb(given=RowOptions(**{name: values.pop(name) for name in names}), **values)
-
-        return options(command)
-
-    return decorate
 
 
 def options_of_rows(values: Mapping[str, Any]) -> list[tuple[str, str]]:

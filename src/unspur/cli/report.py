@@ -110,7 +110,7 @@ content_options = in_order(
 @force_option
 @json_option
 def report_command(
-    given: RowOptions,
+    given: RowOptions[str],
     output: str,
     removal: str | None,
     save: str | None,
@@ -223,7 +223,7 @@ def _refuse_in_the_way(output: str, save: str | None, inputs: tuple[str | None, 
         refuse_input_as_output(save, *inputs)
 
 
-def _columns_to_show(show: str | None, given: RowOptions) -> dict[str, tuple[str, ...]]:
+def _columns_to_show(show: str | None, given: RowOptions[str]) -> dict[str, tuple[str, ...]]:
     """The column to show, which is not a feature, for each split whose file has it; that of the test rows must."""
     test_file = given.test_file or given.file
     if show is None or not is_column(show, test_file):
@@ -238,8 +238,8 @@ def _columns_to_show(show: str | None, given: RowOptions) -> dict[str, tuple[str
 
 
 def _with_other_columns(
-    given: RowOptions, shown: dict[str, tuple[str, ...]]
-) -> tuple[RowOptions, dict[str, tuple[str, ...]]]:
+    given: RowOptions[str], shown: dict[str, tuple[str, ...]]
+) -> tuple[RowOptions[str], dict[str, tuple[str, ...]]]:
     """The options with columns of a table that are to be ignored read beside the features, so that they are audited.
 
     Those that conditions name are left out, and so are columns that no file has, which reading says.
@@ -258,7 +258,7 @@ def _with_other_columns(
     return replace(given, ignore=kept), {split: (*shown.get(split, ()), *more[split]) for split in more}
 
 
-def _other_columns(table: Table, given: RowOptions, show: str | None) -> dict[str, Array]:
+def _other_columns(table: Table, given: RowOptions[str], show: str | None) -> dict[str, Array]:
     """Columns that are neither features nor named by an option, for the audit."""
     apart = {*given.columns, show, "id"}
     return {name: column for name, column in table.columns.items() if name not in apart and column.ndim == 1}
