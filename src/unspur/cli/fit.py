@@ -5,8 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -254,7 +253,7 @@ def fit_classifier(train: LabelledData, validation: LabelledData | None, **setti
 
 
 def _fit_with_notes(model: Fitted, train: LabelledData, validation: LabelledData | None) -> Fitted:
-    """Fit the model. Warnings become notes, or are ignored if the caller prints their content."""
+    """Fit the model. Warnings become notes, each once, or are ignored if the caller prints their content."""
     from unspur.exceptions import (
         ClusterWarning,
         FewRowsWarning,
@@ -262,12 +261,26 @@ def _fit_with_notes(model: Fitted, train: LabelledData, validation: LabelledData
         SearchLimitWarning,
         TaskLostWarning,
         UsedRowsWarning,
+        WithFields,
     )
     from unspur.selection import fit_rows
 
-    with warnings.catch_warnings(), _warnings_as_notes(ClusterWarning, FewRowsWarning, UsedRowsWarning):
+    noted = (ClusterWarning, FewRowsWarning, UsedRowsWarning)
+    show_otherwise, printed = warnings.showwarning, set[str]()
+
+    def note(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
+        if not issubclass(category, noted):
+            show_otherwise(message, category, *where, **more)
+        elif str(message) not in printed:
+            printed.add(str(message))
+            say(f"Note: {message.format(as_option) if isinstance(message, WithFields) else message}", err=True)
+
+    with warnings.catch_warnings():
+        for category in noted:
+            warnings.simplefilter("always", category)
         for printed_later in (NothingRemovedWarning, SearchLimitWarning, TaskLostWarning):
             warnings.simplefilter("ignore", printed_later)
+        warnings.showwarning = note
         fit_rows(model, train, validation)
     return model
 
@@ -319,24 +332,3 @@ def _as_json(remover: Remover, classifier: RobustClassifier | None) -> dict[str,
         "complete": getattr(remover.trace_, "complete", True),
         "trace": remover.trace_.to_dict(),
     }
-
-
-@contextmanager
-def _warnings_as_notes(*categories: type[Warning]) -> Iterator[None]:
-    """A context in which warnings of these categories are printed as notes on standard error, each once."""
-    from unspur.exceptions import WithFields
-
-    show, printed = warnings.showwarning, set[str]()
-
-    def note(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
-        if not issubclass(category, categories):
-            show(message, category, *where, **more)
-        elif str(message) not in printed:
-            printed.add(str(message))
-            say(f"Note: {message.format(as_option) if isinstance(message, WithFields) else message}", err=True)
-
-    with warnings.catch_warnings():
-        for category in categories:
-            warnings.simplefilter("always", category)
-        warnings.showwarning = note
-        yield

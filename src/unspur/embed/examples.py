@@ -62,11 +62,25 @@ FILES_PER_TASK = 32
 MAX_FILES_NAMED = 3
 
 
-class Examples(Protocol):
-    """Images or texts in a fixed order.
+class Content(Protocol):
+    """Images or texts in a fixed order, loaded one by one.
 
     An image is a `PIL.Image` in RGB; a text is a string or, for sentence pairs, a tuple of two.
     """
+
+    @property
+    def kind(self) -> Kind:
+        """Images or texts."""
+
+    def __len__(self) -> int:
+        """Number of examples."""
+
+    def __getitem__(self, index: int) -> Any:
+        """Load one example."""
+
+
+class Examples(Content, Protocol):
+    """A dataset of images or texts, with names and labels."""
 
     @property
     def name(self) -> str:
@@ -77,22 +91,12 @@ class Examples(Protocol):
         """What it was made with: plain numbers and words."""
 
     @property
-    def kind(self) -> Kind:
-        """Images or texts."""
-
-    @property
     def ids(self) -> Sequence[str]:
         """One name for each example, all different."""
 
     @property
     def labels(self) -> Mapping[str, Array]:
         """Column -> values, each of shape (n,)."""
-
-    def __len__(self) -> int:
-        """Number of examples."""
-
-    def __getitem__(self, index: int) -> Any:
-        """Load one example."""
 
     def digest(self) -> str:
         """16 hexadecimal digits of everything that decides the examples: settings, ids, labels, content of files."""

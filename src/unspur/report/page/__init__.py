@@ -62,7 +62,7 @@ def render(findings: Findings, *, title: str | None = None) -> str:
         "means": content.group_means(findings, axes),
         "digits": content.score_digits(findings, axes),
         "axis_choice": content.choice_of_axes(findings, axes),
-        "meanings": content.by_role(findings, content.meanings(findings, pictures)),
+        "meanings": content.meanings(findings, pictures),
         "pixels": content.pixel_rows(findings),
         "saliency": content.saliency_rows(findings),
         "covariance": [
