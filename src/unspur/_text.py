@@ -31,11 +31,11 @@ def brief(what: object, most: int = MAX_QUOTED_CHARACTERS) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def filled(text: str, indent: str = "", further: str | None = None) -> str:
-    """A text wrapped to 80 columns; lines after the first start with `further`."""
+def filled(text: str, indent: str = "", further: str | None = None, width: int = WIDTH) -> str:
+    """A text wrapped at spaces, by default to 80 columns; lines after the first start with `further`."""
     further = indent if further is None else further
     return textwrap.fill(
-        text, WIDTH, initial_indent=indent, subsequent_indent=further, break_long_words=False, break_on_hyphens=False
+        text, width, initial_indent=indent, subsequent_indent=further, break_long_words=False, break_on_hyphens=False
     )
 
 

@@ -394,7 +394,8 @@ def _coded(values: Any) -> _Coded | str:
     if len(seen) < 2:
         return f"it is constant ({_short(seen[0])})" if len(seen) else "it is missing in all rows"
     codes = np.full(len(array), -1, dtype=np.intp)
-    if len(seen) > MAX_VALUES and (dates is not None or _are_dates(seen)):
+    texts_of_dates = seen.dtype.kind == "U" and all(map(_ISO_DATE.match, seen.tolist()))
+    if len(seen) > MAX_VALUES and (dates is not None or texts_of_dates):
         return f"it has {len(seen):,} different dates; audit their year, month or hour as a column of its own"
     if len(seen) > MAX_VALUES and whole and 2 * len(seen) > len(known):
         return (
@@ -452,11 +453,6 @@ def _plain(known: Array) -> tuple[Array, bool, bool]:
             return known, False, False
         return numbers, True, all(value.isdigit() for value in known.tolist())
     return known, known.dtype.kind in "iuf", known.dtype.kind in "iu"
-
-
-def _are_dates(values: Array) -> bool:
-    """Whether all values are texts that start with a date, as in ISO 8601."""
-    return values.dtype.kind == "U" and all(map(_ISO_DATE.match, values.tolist()))
 
 
 def _short(value: Any) -> str:

@@ -221,63 +221,55 @@ def _legend(names: Sequence[str], group: IntArray, boundary: bool) -> list[Any]:
     return entries + ([handle("decision boundary", **_BOUNDARY)] if boundary else [])
 
 
-@dataclass(frozen=True, slots=True)
-class DemoFigure:
-    """Content of the figure of the demonstration.
+@styled
+def draw_demo(
+    *,
+    examples: Array,
+    before: FloatArray,
+    after: FloatArray,
+    group: Array,
+    group_names: Sequence[str],
+    found: tuple[int, int],
+    results: Mapping[str, GroupAccuracy],
+) -> Any:
+    """Four panels: the pictures, the rows before and after removal, and the accuracy of every group.
 
     `examples` holds one image per group (4, h, w, 3); `before` and `after` are scores (n, 2) along the first spurious
     and the first main-task direction; `group` is 2·main + concept of each row; `found` counts the directions of both.
     """
-
-    examples: Array
-    before: FloatArray
-    after: FloatArray
-    group: Array
-    group_names: tuple[str, ...]
-    found: tuple[int, int]
-    results: dict[str, GroupAccuracy]
-
-
-@styled
-def draw_demo(content: DemoFigure) -> Any:
-    """Four panels: the pictures, the rows before and after removal, and the accuracy of every group."""
     figure = new_figure(12.8, 4.2)
     figure.get_layout_engine().set(w_pad=0.08, h_pad=0.06)
     columns = figure.add_gridspec(1, 4, width_ratios=[0.85, 1.1, 0.95, 1.0])
     pictures = columns[0].subgridspec(2, 2)
-    _draw_examples([figure.add_subplot(place) for place in pictures], content)
-    reach = 1.05 * np.abs(content.before).max(axis=0)
-    before, after, bars = (figure.add_subplot(place) for place in list(columns)[1:])
-    draw_rows(before, content.before, np.asarray(content.group), (-reach[0], reach[0]), larger=2.5)
-    before.set(ylim=(-reach[1], reach[1]), xticks=[], yticks=[])
-    before.set_title("embeddings, before", loc="center")
-    before.set_xlabel(f"first of {content.found[0]} spurious directions")
-    before.set_ylabel(f"first of {content.found[1]} main-task directions")
-    along = content.after[:, 1]
-    draw_densities(after, along, np.asarray(content.group), (-reach[1], reach[1]), linewidth=1.8)
-    after.set(ylim=(-reach[1], reach[1]), yticks=[])
-    after.set_title("after JSE", loc="center")
-    after.set_xlabel("share of each group")
-    methods = {name: measured(result, averages=False) for name, result in content.results.items()}
-    draw_bars(bars, methods, content.group_names, wrap=18, size=8.5)
+    for g, (place, image, name) in enumerate(zip(pictures, examples, group_names, strict=True)):
+        axis = figure.add_subplot(place)
+        axis.imshow(np.clip(image, 0, 1), interpolation="nearest")
+        axis.set(xticks=[], yticks=[])
+        axis.set_title(name, loc="center", fontsize=8.5)
+        axis.spines[:].set(visible=True, edgecolor=group_style(g)["color"], linewidth=3)
+    reach = 1.05 * np.abs(before).max(axis=0)
+    plane, line, bars = (figure.add_subplot(place) for place in list(columns)[1:])
+    draw_rows(plane, before, np.asarray(group), (-reach[0], reach[0]), larger=2.5)
+    plane.set(ylim=(-reach[1], reach[1]), xticks=[], yticks=[])
+    plane.set_title("embeddings, before", loc="center")
+    plane.set_xlabel(f"first of {found[0]} spurious directions")
+    plane.set_ylabel(f"first of {found[1]} main-task directions")
+    draw_densities(line, after[:, 1], np.asarray(group), (-reach[1], reach[1]), linewidth=1.8)
+    line.set(ylim=(-reach[1], reach[1]), yticks=[])
+    line.set_title("after JSE", loc="center")
+    line.set_xlabel("share of each group")
+    methods = {name: measured(result, averages=False) for name, result in results.items()}
+    draw_bars(bars, methods, group_names, wrap=18, size=8.5)
     bars.set_title("accuracy, % (95 % interval)", loc="center")
     bars.legend(
         handles=entries(methods), loc="upper center", bbox_to_anchor=(0.5, -0.06), ncols=2, frameon=False, fontsize=9
     )
-    for axis in (before, after, bars):
+    for axis in (plane, line, bars):
         axis.title.set_fontsize(10)
         axis.xaxis.label.set_fontsize(10)
         axis.yaxis.label.set_fontsize(10)
     bars.tick_params(labelsize=9.5)
     return figure
-
-
-def _draw_examples(axes: Any, content: DemoFigure) -> None:
-    for g, (axis, image, name) in enumerate(zip(axes, content.examples, content.group_names, strict=True)):
-        axis.imshow(np.clip(image, 0, 1), interpolation="nearest")
-        axis.set(xticks=[], yticks=[])
-        axis.set_title(name, loc="center", fontsize=8.5)
-        axis.spines[:].set(visible=True, edgecolor=group_style(g)["color"], linewidth=3)
 
 
 @dataclass(frozen=True, slots=True)

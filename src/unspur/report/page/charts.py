@@ -612,7 +612,8 @@ def t_scale(z: float, values: Iterable[float]) -> TScale:
 
 
 def _ladder(name: str, trace: Trace, scale: TScale, method: str) -> Ladder:
-    two = method != "INLP" and _two_tests(trace, scale.z)
+    # The second test was part of the decision if every accepted direction passed it.
+    two = method != "INLP" and all(_passes(step, scale.z) for step in trace if step.verdict.proper)
     rungs = tuple(_rung(step, scale, two) for step in trace)
     return Ladder(
         name=formatting.clipped(name, 80),
@@ -629,11 +630,6 @@ def _ladder(name: str, trace: Trace, scale: TScale, method: str) -> Ladder:
         two_tests=two,
         round_zero_note=trace.round_zero_note,
     )
-
-
-def _two_tests(trace: Trace, z: float) -> bool:
-    """Whether every accepted direction passed the second test, so that it was part of the decision."""
-    return all(_passes(step, z) for step in trace if step.verdict.proper)
 
 
 def _passes(step: Step, z: float) -> bool:
@@ -674,14 +670,10 @@ def _t_ticks(scale: TScale) -> list[Tick]:
         tick = Tick(scale.at(value), formatting.number(value, 0 if value == int(value) else 2))
         inside = scale.low < value < scale.high and 3.0 <= tick.at <= 97.0
         gap = _GAP if abs(value) != scale.z else 0.0  # both thresholds, if possible at all
-        if inside and all(abs(tick.at - other.at) >= _apart(tick, other) + gap for other in chosen):
+        touch = {other: _CHARACTER * (len(tick.label) + len(other.label)) / 2 for other in chosen}
+        if inside and all(abs(tick.at - other.at) >= distance + gap for other, distance in touch.items()):
             chosen.append(tick)
     return sorted(chosen, key=lambda tick: tick.at)
-
-
-def _apart(one: Tick, other: Tick) -> float:
-    """Distance of two ticks, in percent, at which their labels touch."""
-    return _CHARACTER * (len(one.label) + len(other.label)) / 2
 
 
 def audit_lines(findings: Findings) -> list[dict[str, Any]]:
