@@ -23,9 +23,7 @@ from unspur.cli.console import say
 #: Pairs of a column and the value that rows must have in it.
 Conditions: TypeAlias = tuple[tuple[str, str], ...]
 F = TypeVar("F", bound=Callable[..., Any])
-Correction: TypeAlias = Literal["none", "looks"]
 Balance: TypeAlias = Literal["none", "concept", "main", "group"]
-Solver: TypeAlias = Literal["exact", "sgd"]
 #: Removers, those that can be compared, and heads, by name; those of other packages are last.
 FITTED_NAMES = (*REMOVERS, *offered(REMOVER_POINTS, REMOVERS))
 REMOVER_NAMES = ("none", "JSE", "JSE-metric-0", "JSE-metric-1", *(name for name in FITTED_NAMES if name != "JSE"))
@@ -390,7 +388,7 @@ _FITTING_OPTIONS = {
         "--correction",
         "none",
         "Whether the level applies to each test (none) or to all tests of a concept (looks).",
-        type=click.Choice(get_args(Correction)),
+        type=click.Choice(("none", "looks")),
     ),
     "delta": with_default("--delta", "0", "Shift of the second test (specific), or auto.", callback=_number_or_auto),
     "weight_decay": with_default("--weight-decay", "auto", "Penalty, or auto.", callback=_number_or_auto),
@@ -414,7 +412,7 @@ _FITTING_OPTIONS = {
         callback=_orthogonality,
     ),
     "solver": with_default(
-        "--solver", "exact", "How a pair is estimated; sgd is the paper's.", type=click.Choice(get_args(Solver))
+        "--solver", "exact", "How a pair is estimated; sgd is the paper's.", type=click.Choice(("exact", "sgd"))
     ),
     "max_spurious": click.option("--max-spurious", type=click.IntRange(0), help="Most directions to remove."),
     "max_pairs": with_default("--max-pairs", 500, "Most pairs of directions to estimate.", type=click.IntRange(1)),

@@ -78,7 +78,7 @@ class Table:
         column = self.label(name)
         if column.shape != (len(self.Z),):
             raise InputError(f"{name} of {self.path} has shape {column.shape}; {len(self.Z)} values are needed.")
-        chosen = np.flatnonzero(_is(column, value))
+        chosen = np.flatnonzero(_written_as(column, value))
         if not len(chosen):
             there = sorted(set(words_of(column)))
             more = f", … ({len(there)} values)" if len(there) > 10 else ""
@@ -132,7 +132,7 @@ class Table:
         return self
 
 
-def _is(column: Array, value: str) -> BoolArray:
+def _written_as(column: Array, value: str) -> BoolArray:
     """Mask of values that are written as `value` or, for numbers, equal it."""
     same = np.array([word == value for word in words_of(column)], dtype=bool)
     if same.any() or column.dtype.kind not in "iufM":
