@@ -32,8 +32,7 @@ from PIL import Image
 
 from unspur.embed.base import stacked
 from unspur.embed.embedding import BATCH, GPU_BATCH, embed
-from unspur.embed.examples import TableExamples, open_image
-from unspur.embed.loading import loaded_batches, thread_count
+from unspur.embed.examples import TableExamples, loaded_batches, open_image, thread_count
 from unspur.embed.registry import load_encoder
 
 ENCODER = "efficientnet-lite0"

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 import unspur
-from unspur._names import HEADS, REMOVERS
+from unspur._registry import HEADS, REMOVERS
 
 SOURCE = Path(unspur.__file__).parent
 #: Layers from the bottom up; a module may import from its own layer and from those below.
 LAYERS = [
-    ("_version", "_names", "_typing", "exceptions", "_resources", "_arrays", "_text", "_deprecation"),
-    ("_files", "_extras", "_reading", "_dates", "_markup", "_registry"),
+    ("_version", "_typing", "exceptions", "_resources", "_arrays", "_text"),
+    ("_files", "_extras", "_reading", "_registry"),
     ("subspace", "rows", "labels", "clusters", "io.artifact"),
     ("solvers",),
     ("_validation", "options"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from unspur import JSE, LEACE
-from unspur._markup import MarkupTable, in_markdown
+from unspur._text import MarkupTable, in_markdown
 from unspur.datasets import make_toy
 from unspur.metrics import group_accuracy
 

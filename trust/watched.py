@@ -88,7 +88,7 @@ def day(folder: Path) -> dict[str, Callable[[], Any]]:
             head().fit(train.Z, train.y, concept=train.concept)
 
     def page() -> None:
-        from unspur.report.page.rendering import build
+        from unspur.report.page import build
 
         train, test = ((part.Z, part.y, part.concept) for part in (have["train"], have["test"]))
         build(have["removers"][0], train, test, folder / "report.html")

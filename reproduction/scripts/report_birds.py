@@ -22,7 +22,7 @@ from unspur.embed.registry import load_encoder
 from unspur.embed.store import read_manifest
 from unspur.exceptions import UnspurError
 from unspur.report.measuring import STEPS
-from unspur.report.page.rendering import build
+from unspur.report.page import build
 from unspur.report.views import ContentSubset
 from unspur_paper.datasets.waterbirds import Composites
 from unspur_paper.experiments.draws import draw

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from unspur._names import HEADS, REMOVERS
+from unspur._registry import HEADS, REMOVERS
 from unspur._version import __version__
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
-"""Removers and heads of this package and of others, which offer theirs by entry points.
+"""Removers and heads by name: those of this package, and those that others offer by entry points.
 
-An entry point of the group ``unspur.removers`` or ``unspur.heads`` has the name of the class that it leads to. Names
-are listed without importing anything. A class is imported when it is asked for; if that fails, an `InputError` says so,
-and the others are not affected.
+One of ours is registered here and nowhere else. An entry point of the group ``unspur.removers`` or ``unspur.heads`` has
+the name of the class that it leads to. Names are listed without importing anything, scikit-learn included. A class is
+imported when it is asked for; if that fails, an `InputError` says so, and the others are not affected.
 """
 
 from __future__ import annotations
@@ -18,6 +18,25 @@ from unspur.exceptions import InputError, InputWarning, UnspurError
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+#: Modules of `unspur.removers`.
+REMOVERS = {
+    "JSE": "jse",
+    "INLP": "inlp",
+    "RLACE": "rlace",
+    "LEACE": "leace",
+    "SAL": "leace",
+    "SPLINCE": "leace",
+}
+#: Modules of `unspur.heads`.
+HEADS = {
+    "ERM": "reweighted",
+    "GroupWeighted": "reweighted",
+    "SUBG": "reweighted",
+    "GroupDRO": "group_dro",
+    "JTT": "reweighted",
+    "DFR": "reweighted",
+    "AFR": "reweighted",
+}
 #: Groups of entry points.
 REMOVER_POINTS, HEAD_POINTS = "unspur.removers", "unspur.heads"
 

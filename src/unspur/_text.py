@@ -1,9 +1,11 @@
-"""Plain text for tables in a terminal of 80 columns."""
+"""Tables as plain text for a terminal of 80 columns, as HTML for notebooks, and as Markdown for model cards."""
 
 from __future__ import annotations
 
 import re
 import textwrap
+from dataclasses import dataclass
+from html import escape
 from unicodedata import combining, east_asian_width
 
 WIDTH = 80
@@ -29,11 +31,11 @@ def brief(what: object, most: int = MAX_QUOTED_CHARACTERS) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def filled(text: str, indent: str = "", further: str | None = None) -> str:
-    """A text wrapped to 80 columns; lines after the first start with `further`."""
+def filled(text: str, indent: str = "", further: str | None = None, width: int = WIDTH) -> str:
+    """A text wrapped at spaces, by default to 80 columns; lines after the first start with `further`."""
     further = indent if further is None else further
     return textwrap.fill(
-        text, WIDTH, initial_indent=indent, subsequent_indent=further, break_long_words=False, break_on_hyphens=False
+        text, width, initial_indent=indent, subsequent_indent=further, break_long_words=False, break_on_hyphens=False
     )
 
 
@@ -63,3 +65,45 @@ def _pieces(word: str, width: int) -> list[str]:
             pieces.append("")
         pieces[-1] += character
     return pieces
+
+
+#: Characters that mean something in Markdown, or in HTML inside of it.
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>&#|~$])")
+
+
+def in_markdown(text: str) -> str:
+    """A text on one line that Markdown shows as it is: names come from users' data."""
+    return _SPECIAL.sub(r"\\\1", one_line(text))
+
+
+@dataclass(frozen=True, slots=True)
+class MarkupTable:
+    """A table with a caption, a header for each column and each row (its first cell), and notes below it."""
+
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+
+    def html(self) -> str:
+        """A table element, and a list of notes."""
+        head = "".join(f'<th scope="col">{escape(name)}</th>' for name in self.columns)
+        body = "".join(
+            f'<tr><th scope="row">{escape(first)}</th>{"".join(f"<td>{escape(cell)}</td>" for cell in others)}</tr>'
+            for first, *others in self.rows
+        )
+        notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes)
+        caption = f"<caption>{escape(self.caption)}</caption>"
+        below = f"<ul>{notes}</ul>" if notes else ""
+        return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}"
+
+    def markdown(self) -> str:
+        """The caption, if there is one, a table in pipes, and a list of notes, with empty lines between them."""
+        lines = [_line(self.columns), "|" + " --- |" * len(self.columns), *map(_line, self.rows)]
+        notes = "\n".join(f"- {in_markdown(note)}" for note in self.notes)
+        caption = f"{in_markdown(self.caption)}:" if self.caption else ""
+        return "\n\n".join(filter(None, [caption, "\n".join(lines), notes]))
+
+
+def _line(cells: tuple[str, ...]) -> str:
+    return f"| {' | '.join(map(in_markdown, cells))} |"

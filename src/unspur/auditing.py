@@ -33,7 +33,6 @@ from scipy.stats import t as student
 
 from unspur._arrays import is_missing, on_numpy
 from unspur._data import LabelledData, as_matrix
-from unspur._dates import dates_in
 from unspur._resources import one_thread_if_small
 from unspur._text import columns as text_columns
 from unspur._text import filled, lines_of, one_line, padded
@@ -41,7 +40,7 @@ from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.clusters import cluster_codes, row_hashes
 from unspur.exceptions import GroupSizeError, InputError, LabelError
 from unspur.heads import ERM
-from unspur.labels import ClassLabel, class_label, label_columns, main_column, require_no_missing
+from unspur.labels import ClassLabel, class_label, dates_in, label_columns, main_column, require_no_missing
 from unspur.metrics import leakage
 from unspur.metrics.groups import mean_interval, p_above
 from unspur.metrics.leakage import fewer_by_clusters
@@ -394,7 +393,8 @@ def _coded(values: Any) -> _Coded | str:
     if len(seen) < 2:
         return f"it is constant ({_short(seen[0])})" if len(seen) else "it is missing in all rows"
     codes = np.full(len(array), -1, dtype=np.intp)
-    if len(seen) > MAX_VALUES and (dates is not None or _are_dates(seen)):
+    texts_of_dates = seen.dtype.kind == "U" and all(map(_ISO_DATE.match, seen.tolist()))
+    if len(seen) > MAX_VALUES and (dates is not None or texts_of_dates):
         return f"it has {len(seen):,} different dates; audit their year, month or hour as a column of its own"
     if len(seen) > MAX_VALUES and whole and 2 * len(seen) > len(known):
         return (
@@ -452,11 +452,6 @@ def _plain(known: Array) -> tuple[Array, bool, bool]:
             return known, False, False
         return numbers, True, all(value.isdigit() for value in known.tolist())
     return known, known.dtype.kind in "iuf", known.dtype.kind in "iu"
-
-
-def _are_dates(values: Array) -> bool:
-    """Whether all values are texts that start with a date, as in ISO 8601."""
-    return values.dtype.kind == "U" and all(map(_ISO_DATE.match, values.tolist()))
 
 
 def _short(value: Any) -> str:

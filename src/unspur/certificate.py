@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from unspur._markup import MarkupTable
 from unspur._reading import NUMBER, require_kinds
-from unspur._text import filled, lines_of, padded
+from unspur._text import MarkupTable, filled, lines_of, padded
 from unspur._typing import Array, FloatArray, IntArray
 from unspur.exceptions import InputError
 from unspur.labels import ClassLabel, joint_label

@@ -242,23 +242,10 @@ def compare(
                 if key not in evaluated:
                     evaluated[key] = _with_head(result, clean, seed, penalties)
                 result, loss = evaluated[key]
-                result = replace(
-                    result,
-                    remover=remover_name,
-                    removed=0 if result.problem else clean.removed,
-                    probes=probed.get(clean.digest, {}),
-                )
-                result = replace(
-                    result,
-                    python=_python(
-                        result,
-                        balance,
-                        seed,
-                        missing_concept,
-                        validation=validation is not None,
-                        clusters=clustered,
-                    ),
-                )
+                removed = 0 if result.problem else clean.removed
+                result = replace(result, remover=remover_name, removed=removed, probes=probed.get(clean.digest, {}))
+                rows = {"validation": validation is not None, "clusters": clustered}
+                result = replace(result, python=_python(result, balance, seed, missing_concept, **rows))
             results.append(replace(result, seconds=result.seconds + spent))
             losses.append(loss)
     return _compared_with_best(results, losses, sets.held_out_rows) if results else []
@@ -463,10 +450,10 @@ def _python(
     result: Comparison,
     balance: str,
     seed: int,
-    missing_concept: Any = None,
+    missing_concept: Any,
     *,
-    validation: bool = False,
-    clusters: bool = False,
+    validation: bool,
+    clusters: bool,
 ) -> str:
     """Code that fits a combination to X, y and concept, with validation rows and clusters if there are any.
 

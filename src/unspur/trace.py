@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from unspur._markup import MarkupTable
 from unspur._reading import MAYBE_NUMBER, NUMBER, brief, require_kinds
-from unspur._text import filled
+from unspur._text import MarkupTable, filled
 from unspur.criteria import LABEL, Role, TTest, Verdict
 from unspur.rows import CONCEPT, MAIN
 

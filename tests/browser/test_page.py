@@ -16,7 +16,7 @@ from tests.report.making import (
     photo_findings,
     text_findings,
 )
-from unspur.report.page.rendering import render
+from unspur.report.page import render
 
 PHONE, DESK = 375, 1200
 MAKERS = {

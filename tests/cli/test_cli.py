@@ -18,7 +18,8 @@ from tests.optional import pandas as pd
 from unspur import LEACE, compare
 from unspur.cli import embed, main, options
 from unspur.datasets import make_toy
-from unspur.embed import embedding, loading
+from unspur.embed import embedding
+from unspur.embed import examples as loading
 from unspur.embed.base import Precision
 from unspur.embed.huggingface import Pooling
 from unspur.heads import HEADS

@@ -12,10 +12,9 @@ from numpy.testing import assert_array_equal
 
 from tests.embed.strips import N, Pictures, Strips
 from tests.optional import Image
-from unspur.embed import loading
+from unspur.embed import examples as loading
 from unspur.embed.embedding import BATCH, GPU_BATCH, embed
-from unspur.embed.examples import TableExamples
-from unspur.embed.loading import loaded_batches, thread_count
+from unspur.embed.examples import TableExamples, loaded_batches, thread_count
 from unspur.embed.registry import load_encoder
 from unspur.exceptions import InputError
 

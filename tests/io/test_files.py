@@ -250,7 +250,7 @@ def test_a_zip_that_is_no_set_of_arrays_is_refused(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"claims 2,147,483,648 bytes, more than .* packed ones hold"):
         read_table(tmp_path / "a.npz")
     (tmp_path / "a.npz").write_bytes(whole)
-    monkeypatch.setattr("unspur.io.table.available_memory", lambda: 200)
+    monkeypatch.setattr("unspur.embed.tables.available_memory", lambda: 200)
     with pytest.raises(InputError, match=r"a\.npz would take .* of memory that are free"):
         read_table(tmp_path / "a.npz")
 

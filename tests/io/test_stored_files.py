@@ -157,9 +157,9 @@ def test_damage_is_named_before_anything_is_written(here):
 
 
 def test_files_larger_than_memory_are_not_loaded(here, monkeypatch):
-    monkeypatch.setattr("unspur.io.table.available_memory", lambda: 50_000)
+    monkeypatch.setattr("unspur.embed.tables.available_memory", lambda: 50_000)
     assert "Pass --memory 1GB" in invoke("fit", "big", *LABELS, "--output", "x.safetensors")
-    monkeypatch.setattr("unspur.io.table.available_memory", lambda: None)  # where it cannot be told
+    monkeypatch.setattr("unspur.embed.tables.available_memory", lambda: None)  # where it cannot be told
     assert fit("big", *LABELS).spurious_.dim == 1
 
 

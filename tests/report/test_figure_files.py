@@ -30,7 +30,7 @@ from tests.report.drawing import (
 )
 from unspur.exceptions import DiskError, InputError, OutputExistsError
 from unspur.report import figures
-from unspur.report.figures.plane import MAX_VECTOR_ROWS
+from unspur.report.figures.rows import MAX_VECTOR_ROWS
 from unspur.report.figures.style import MIN_FONT_SIZE, literal
 from unspur.report.results import Axis, View
 

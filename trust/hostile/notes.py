@@ -43,7 +43,7 @@ def _read_progress(path: Path) -> None:
     if found is None:
         raise InputError(f"{path.name} counts as none")
     promised(int(found["done"]) == found["done"] and float(found["seconds"]) is not None, "no numbers")
-    embedding._words(found)
+    embedding._description(found)
 
 
 def _make_scheduler(folder: Path) -> Path:

@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,10 +15,11 @@ from unspur.cli.completion import columns_of
 from unspur.cli.console import echo_json, progress_bar, say, say_command, show
 from unspur.cli.data import check_labels, read_rows
 from unspur.cli.options import (
-    Conditions,
     LocalPath,
+    RowOptions,
     cluster_option,
     force_option,
+    gather_rows,
     ignore_option,
     json_option,
     main_option,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from unspur._typing import Array
-    from unspur.auditing import Audit, AuditedColumn
+    from unspur.auditing import Audit
     from unspur.io.table import Table
 
 
@@ -69,13 +70,10 @@ if TYPE_CHECKING:
 @seed_option
 @force_option
 @json_option
+@gather_rows
 def audit_command(
-    file: str,
-    main: str,
+    given: RowOptions[str],
     columns: tuple[str, ...],
-    ignore: tuple[str, ...],
-    clusters: str | None,
-    where: Conditions,
     shown: str | None,
     root: Path | None,
     allow_outside: bool,
@@ -102,24 +100,26 @@ def audit_command(
     """
     from unspur.auditing import audit
 
-    asked = _columns_to_audit(file, main, columns, ignore, clusters, shown)
-    table = _read(file, main, asked, ignore, clusters, where, shown)
+    main = given.main
+    asked, table = _read(given, columns, shown)
     table, drawn = _sampled(table, max_rows, seed)
-    given = _audited(table, main, asked, bool(columns), clusters, ignore, shown)
+    names = asked if columns or table.features is not None else tuple(name for name in table.columns if name != "id")
+    audited = {name: table.label(name) for name in names if name not in {*given.columns, shown, *given.ignore}}
+    for name in audited if columns else ():  # whoever names a column of whole numbers does not mean an id
+        audited[name] = audited[name].astype(float) if audited[name].dtype.kind in "iu" else audited[name]
     progress = not as_json and sys.stderr.isatty()
     if shown is not None:
-        given |= _properties(shown, table, root, allow_outside=allow_outside, progress=progress)
-    if not given:
+        audited |= _properties(shown, table, root, allow_outside=allow_outside, progress=progress)
+    if not audited:
         raise click.UsageError(
-            f"{file} has no columns to audit besides {main}. Name some with --column, or use --show."
+            f"{given.file} has no columns to audit besides {main}. Name some with --column, or use --show."
         )
-    cluster = None if clusters is None else table.label(clusters)
-    with progress_bar("audit", 2 + min(max_probes, len(given)), shown=progress) as step:
+    with progress_bar("audit", 2 + min(max_probes, len(audited)), shown=progress) as step:
         found = audit(
             table.Z,
             {main: table.label(main)},
-            given,
-            clusters=cluster,
+            audited,
+            clusters=None if given.clusters is None else table.label(given.clusters),
             level=level,
             max_rows=max_rows,
             max_probes=max_probes,
@@ -127,50 +127,55 @@ def audit_command(
             report=step,
         )
     found = replace(found, notes=(*drawn, *found.notes))
-    written = {} if labels is None else _write_labels(labels, found, given, table, overwrite=force)
-    rows = {"main": main, "clusters": clusters, "where": where}
-    content = [] if shown is None else ["--show", shown, *(() if root is None else ("--root", str(root)))]
-    content += ["--allow-outside"] if allow_outside else []
-    aside = (*ignore, *(name for name in asked if table.features is not None))
-    words = _next_command(file, rows, aside, content, found.recommended, written)
+    written = {} if labels is None else _write_labels(labels, found, audited, table, overwrite=force)
+    words = None
+    first = found.recommended
+    if first is not None and (first.kind != "number" or first.name in written):
+        concept = written.get(first.name, first.name)
+        aside = (*given.ignore, *(asked if table.features is not None else ()))
+        options = options_of_rows(vars(replace(given, concept=(concept,), ignore=())))
+        options += [("--ignore", name) for name in dict.fromkeys(aside) if name not in {*given.columns, concept}]
+        words = ["unspur report", shlex.quote(given.file)]
+        words += [f"{option} {shlex.quote(value)}" for option, value in options]
+        content = [] if shown is None else ["--show", shown, *(() if root is None else ("--root", str(root)))]
+        content += ["--allow-outside"] if allow_outside else []
+        words += [shlex.join(content)] if content else []
     if as_json:
         echo_json({**found.to_dict(), "next": None if words is None else shlex.join(shlex.split(" ".join(words)))})
         return
     show(found)
-    _print_next(found.recommended, words)
+    if words is not None:
+        say()
+        say_command("Next:", words)
+    elif first is not None:
+        say()
+        say(
+            f"Next: {first.name} is a number. Add --labels FOLDER to write its bins as labels, and this prints the "
+            "command that removes them; or remove the number itself in Python, by LEACE(concept_type='continuous')."
+        )
 
 
-def _columns_to_audit(
-    file: str, main: str, columns: tuple[str, ...], ignore: tuple[str, ...], clusters: str | None, shown: str | None
-) -> tuple[str, ...]:
-    """Columns to read beside the features; of a store or a .npz, whose features are apart, only those of --column."""
+def _read(given: RowOptions[str], columns: tuple[str, ...], shown: str | None) -> tuple[tuple[str, ...], Table]:
+    """Columns to audit, and the rows with all columns that are not features.
+
+    Of a store or a .npz, whose features are apart, the columns to audit are only those of --column.
+    """
     from unspur.io.files import label_like_columns
 
-    if main in columns:
-        raise click.UsageError(f"--column {main} is the task itself; name other columns.")
-    apart = {main, clusters, shown, *ignore}
-    return tuple(name for name in (columns or label_like_columns(file)) if name not in apart)
-
-
-def _read(
-    file: str,
-    main: str,
-    asked: tuple[str, ...],
-    ignore: tuple[str, ...],
-    clusters: str | None,
-    where: Conditions,
-    shown: str | None,
-) -> Table:
-    """The rows of a file, with the columns that are not features."""
+    if given.main in columns:
+        raise click.UsageError(f"--column {given.main} is the task itself; name other columns.")
+    apart = {*given.columns, shown, *given.ignore}
+    asked = tuple(name for name in (columns or label_like_columns(given.file)) if name not in apart)
     content: tuple[str, ...] = ()
-    if shown is not None and is_column(shown, file):
-        refuse_unread_dataset(shown, Path(file))
+    if shown is not None and is_column(shown, given.file):
+        refuse_unread_dataset(shown, Path(given.file))
         content = (shown,)
-    apart = tuple(dict.fromkeys((main, *asked, *(() if clusters is None else (clusters,)), *content)))
-    unwanted = tuple(name for name in ignore if name not in apart)
-    table = read_rows(file, apart, unwanted, where, classes=(main, *asked), cluster_column=clusters)
-    check_labels(table, main, ())
-    return table
+    names = tuple(dict.fromkeys((given.main, *asked, *given.columns, *content)))
+    ignore = tuple(name for name in given.ignore if name not in names)
+    classes = (given.main, *asked)
+    table = read_rows(given.file, names, ignore, given.where, classes=classes, cluster_column=given.clusters)
+    check_labels(table, given.main, ())
+    return asked, table
 
 
 def _sampled(table: Table, max_rows: int, seed: int) -> tuple[Table, list[str]]:
@@ -182,28 +187,6 @@ def _sampled(table: Table, max_rows: int, seed: int) -> tuple[Table, list[str]]:
         return table, []
     chosen = np.sort(np.random.default_rng(seed).choice(n, max_rows, replace=False))
     return table.select(chosen), [f"{max_rows:,} rows were drawn at random from {n:,}."]
-
-
-def _audited(
-    table: Table,
-    main: str,
-    asked: tuple[str, ...],
-    named: bool,
-    clusters: str | None,
-    ignore: tuple[str, ...],
-    shown: str | None,
-) -> dict[str, Array]:
-    """The columns to audit; if none were `named`, all that the table has beside the features."""
-    import numpy as np
-
-    names = asked if named or table.features is not None else tuple(name for name in table.columns if name != "id")
-    apart = {main, clusters, shown, *ignore}
-    found = {name: table.label(name) for name in names if name not in apart}
-    # Whoever names a column of whole numbers does not mean an id.
-    return {
-        name: column.astype(np.float64) if named and column.dtype.kind in "iu" else column
-        for name, column in found.items()
-    }
 
 
 def _properties(name: str, table: Table, root: Path | None, *, allow_outside: bool, progress: bool) -> dict[str, Array]:
@@ -259,35 +242,3 @@ def _file_names(columns: Iterable[str]) -> dict[str, str]:
         taken.add(name.casefold())
         names[column] = f"{name}.npy"
     return names
-
-
-def _next_command(
-    file: str,
-    rows: dict[str, Any],
-    aside: tuple[str, ...],
-    content: list[str],
-    first: AuditedColumn | None,
-    written: dict[str, str],
-) -> list[str] | None:
-    """The command that removes the first column, each option with its value; None if there is none."""
-    if first is None or (first.kind == "number" and first.name not in written):
-        return None
-    concept = written.get(first.name, first.name)
-    options = options_of_rows({**rows, "concept": (concept,), "ignore": ()})
-    apart = {rows["main"], rows["clusters"], concept}
-    options += [("--ignore", name) for name in dict.fromkeys(aside) if name not in apart]
-    words = [f"{name} {shlex.quote(value)}" for name, value in options]
-    return ["unspur report", shlex.quote(file), *words, *([shlex.join(content)] if content else [])]
-
-
-def _print_next(first: AuditedColumn | None, words: list[str] | None) -> None:
-    """What to do next, if a column is named."""
-    if words is not None:
-        say()
-        say_command("Next:", words)
-    elif first is not None:
-        say()
-        say(
-            f"Next: {first.name} is a number. Add --labels FOLDER to write its bins as labels, and this prints the "
-            "command that removes them; or remove the number itself in Python, by LEACE(concept_type='continuous')."
-        )

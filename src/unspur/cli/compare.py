@@ -67,7 +67,7 @@ CSV_COLUMNS = [
 @row_options("File with rows to choose penalties on. Default: a fifth of each group of FILE.")
 @seed_option
 @json_option
-def evaluate(removal: str, given: RowOptions, seed: int, as_json: bool) -> None:
+def evaluate(removal: str, given: RowOptions[str], seed: int, as_json: bool) -> None:
     r"""Compare heads with and without the REMOVAL, by group.
 
     They are trained on the rows of FILE, their penalty is chosen on validation rows, and accuracy is measured on test
@@ -132,7 +132,7 @@ def evaluate(removal: str, given: RowOptions, seed: int, as_json: bool) -> None:
 @force_option
 @json_option
 def compare_command(
-    given: RowOptions,
+    given: RowOptions[str],
     removers: tuple[str, ...],
     heads: tuple[str, ...],
     csv_file: str | None,
@@ -159,7 +159,7 @@ def compare_command(
     if csv_file is not None:
         refuse_input_as_output(csv_file, given.file, given.validation, given.test_file)
         refuse_existing(csv_file, overwrite=force)
-    found = read_splits(given, left_out_of="the fit of removers")
+    found = read_splits(given, left_out_of="the fit of removers", together=True)
     read = found.rows
     rows = with_test_rows(read, seed, given.clusters)
     note_shared_rows(rows)

@@ -49,13 +49,16 @@ def completion(shell: str) -> None:
     click.echo(kind(program, {}, "unspur", "_UNSPUR_COMPLETE").source())
 
 
-def columns_of(*parameters: str) -> Completer:
-    """A completer for columns of the first of the parameters that was given, a file or several."""
+def columns_of(file: str) -> Completer:
+    """A completer for columns of the parameter `file`; of several files, of the first."""
 
     def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001
-        path = next(filter(None, (_given(ctx, name) for name in parameters)), None)
-        if path is None:
+        # An argument before an option that waits for its value is not parsed yet.
+        arguments = [one.name for one in ctx.command.params if isinstance(one, click.Argument)]
+        given = ctx.params.get(file) or dict(zip(arguments, ctx.args, strict=False)).get(file)
+        if not given:
             return []
+        path = str(given if isinstance(given, str) else given[0])
         from unspur._reading import suffix_of
 
         if Path(path).is_file() and suffix_of(path) not in _NAMES:  # its labels are files of their own
@@ -66,16 +69,6 @@ def columns_of(*parameters: str) -> Completer:
         return [CompletionItem(name) for name in names if not (in_bash and re.search(r"\s", name))]
 
     return complete
-
-
-def _given(ctx: click.Context, name: str) -> str | None:
-    """The first word given for a parameter; an argument's before an option that waits for its value is not parsed."""
-    value = ctx.params.get(name)
-    if value:
-        return str(value if isinstance(value, str) else value[0])
-    arguments = [parameter.name for parameter in ctx.command.params if isinstance(parameter, click.Argument)]
-    words = dict(zip(arguments, ctx.args, strict=False))
-    return words.get(name)
 
 
 def one_of(words: Callable[[], Sequence[str]], *, files: bool = False) -> Completer:

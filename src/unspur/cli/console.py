@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date, time, timedelta
@@ -15,7 +14,7 @@ from typing import Any
 
 import click
 
-from unspur._text import WIDTH
+from unspur._text import WIDTH, filled
 
 #: Characters that move a cursor or hide text: all controls but line feeds, and marks of direction.
 CONTROL_CHARACTERS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -38,11 +37,7 @@ def printable(text: str) -> str:
 def wrapped(text: str, indent: str = "", further: str | None = None) -> str:
     """Paragraphs wrapped at spaces to the width of the terminal, at most 80 columns; words stay whole."""
     width = min(WIDTH, shutil.get_terminal_size().columns)
-    further = indent if further is None else further
-    lines = textwrap.TextWrapper(
-        width, initial_indent=indent, subsequent_indent=further, break_long_words=False, break_on_hyphens=False
-    )
-    return "\n".join(lines.fill(line) for line in text.split("\n"))
+    return "\n".join(filled(line, indent, further, width) for line in text.split("\n"))
 
 
 def say(text: str = "", *, indent: str = "", further: str | None = None, err: bool = False) -> None:

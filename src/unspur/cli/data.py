@@ -36,26 +36,25 @@ NOTES_SAID = "unspur.notes"
 class Splits:
     """The rows of FILE ("training") and, where options name them, "test" and "validation" rows; undivided.
 
-    `missing` has the value of each concept that means not known, and `notes` what was noted about the rows.
+    `missing_concept` is the value that means not known, as an estimator takes it, and `notes` say what was noted about
+    the rows.
     """
 
     tables: dict[str, Table]
     rows: dict[str, LabelledData]
-    missing: dict[str, Any]
+    missing_concept: Any
     notes: list[str]
-
-    @property
-    def missing_concept(self) -> Any:
-        """The value that means not known, as an estimator takes it."""
-        return shared_missing_value(self.missing)
 
 
 def read_splits(
-    given: RowOptions,
+    given: RowOptions[Any],
     remover: Remover | None = None,
     *,
     shown: Mapping[str, tuple[str, ...]] | None = None,
-    left_out_of: str = "",
+    left_out_of: str = "the fit",
+    together: bool = False,
+    in_memory: bool = True,
+    **reading: Any,
 ) -> Splits:
     """Read and check the rows that options name.
 
@@ -64,22 +63,24 @@ def read_splits(
     given : files, columns and conditions.
     remover : a saved removal. Rows get its features, in its order, and its labels are compared with those of the rows.
     shown : columns of each split that are neither features nor labels.
-    left_out_of : what rows without one of the concepts are left out of, if they all are.
+    left_out_of, together : what rows without a concept are left out of, and whether those that lack one of several are.
+    in_memory : whether training rows are an array in memory; else they may stay in their files, or on a cluster.
+    **reading : options of `read_rows`.
     """
     import numpy as np
 
-    from unspur.io.table import tables_of_one_type
+    from unspur.io.table import tables_of_one_type, within
 
     given, shown = given.with_other_files(), shown or {}
     refuse_labels_of_other_rows(given.columns, given.file, test=given.test_file, validation=given.validation)
     files = (given.file, given.test_file, given.validation)
-    reading: Any = {"others": given.conditions, "classes": given.labels, "cluster_column": given.clusters}
+    reading |= {"others": given.conditions, "classes": given.labels, "cluster_column": given.clusters}
     ignore = ignored_columns(given.ignore, given.file, files)
     table = read_rows(given.file, given.columns + shown.get("training", ()), ignore, given.where, **reading)
     notes = check_labels(table, given.main, given.concept)
     if remover is not None:
         table = table.like(getattr(remover, "feature_names_in_", None), remover.n_features_in_)
-    tables = {"training": replace(table, Z=np.asarray(table.Z))}
+    tables = {"training": replace(table, Z=np.asarray(table.Z)) if in_memory else table}
     others = {"test": (given.test_file, given.test_where), "validation": (given.validation, given.validation_where)}
     for name, (path, where) in others.items():
         if path is None:
@@ -91,17 +92,20 @@ def read_splits(
         other = read_rows(path, columns, ignored_columns(given.ignore, path, files), where, **reading)
         tables[name] = other.like(table.features, table.Z.shape[1])
         require_same_encoding(table, other)
-    tables = dict(zip(tables, tables_of_one_type(list(tables.values()), given.columns), strict=True))
+    found = list(tables.values())
+    if (memory := reading.get("memory")) is not None and len(found) > 1:
+        found = within(memory, *found)
+    tables = dict(zip(tables, tables_of_one_type(found, given.columns), strict=True))
     missing = missing_values(given.missing_concept, list(tables.values()), given.concept)
     labels: Any = {"main": given.main, "concepts": given.concept, "missing": missing, "clusters": given.clusters}
     data = labelled_rows(tables["training"], **labels)
     if remover is not None:
         notes += check_removal_labels(remover, data) + note_other_encoding(remover, table)
     else:
-        notes += note_left_out(data, together=bool(left_out_of), of=left_out_of or "the fit")
+        notes += note_left_out(data, together=together, of=left_out_of)
     rows = {"training": data}
     rows |= {name: labelled_rows(tables[name], **labels, like=data, what=name) for name in tables if name != "training"}
-    return Splits(tables, rows, missing, notes)
+    return Splits(tables, rows, shared_missing_value(missing), notes)
 
 
 def _print_notes(notes: Iterable[str]) -> list[str]:
@@ -199,7 +203,7 @@ def conditions_on(file: str | Sequence[str], where: Conditions) -> Conditions:
     """Conditions split into column and value: at the "=" after the longest name of a column, if there are several."""
     if not any("=" in value for _, value in where):
         return where
-    names = _columns_of(file)
+    names = columns_of_files(file)
     found = []
     for condition in where:
         text = "=".join(condition)
@@ -208,8 +212,8 @@ def conditions_on(file: str | Sequence[str], where: Conditions) -> Conditions:
     return tuple(found)
 
 
-def _columns_of(file: str | Sequence[str]) -> list[str]:
-    """Names of the columns that a file, or any of several, has."""
+def columns_of_files(file: str | Sequence[str]) -> list[str]:
+    """Names of the columns that a file, or any of several, has; none if it cannot be read."""
     files = [file] if isinstance(file, str) else file
     return list(dict.fromkeys(name for one in files for name in column_names(one, of_every_file=True)))
 
@@ -221,21 +225,10 @@ def ignored_columns(
 
     Reading refuses a column that none of them has.
     """
-    if not ignore or not (here := _columns_of(file)):  # which reading says
+    if not ignore or not (here := columns_of_files(file)):  # which reading says
         return ignore
-    elsewhere = {name for one in files if one is not None for name in _columns_of(one)}.difference(here)
+    elsewhere = {name for one in files if one is not None for name in columns_of_files(one)}.difference(here)
     return tuple(name for name in ignore if name not in elsewhere)
-
-
-def columns_beside(
-    file: str | Sequence[str], features: Iterable[str] | None, named: Iterable[str], where: Conditions
-) -> tuple[str, ...]:
-    """Columns that are neither features of a model nor named by options; none if the file has no such feature."""
-    columns, known = _columns_of(file), set(() if features is None else features)
-    if known.isdisjoint(columns):
-        return ()
-    chosen = {name for name, _ in conditions_on(file, where)}
-    return tuple(name for name in columns if name not in known.union(named, chosen))
 
 
 def refuse_ignored_labels(labels: Sequence[str], ignore: Sequence[str]) -> None:
@@ -251,7 +244,7 @@ def refuse_labels_of_other_rows(labels: Sequence[str], file: str | Sequence[str]
     for option, other in others.items():
         if other is None or _resolved(other) == _resolved(file):
             continue
-        there = _columns_of(other)
+        there = columns_of_files(other)
         if strange := [name for name in labels if name.endswith(".npy") and name not in there]:
             have = "has a label" if len(strange) == 1 else "have labels"
             raise InputError(
@@ -295,7 +288,7 @@ def read_rows(
         *ignore,
     }
     if other_condition_columns:
-        other_condition_columns &= set(_columns_of(file))
+        other_condition_columns &= set(columns_of_files(file))
     names = (*labels, *condition_columns, *sorted(other_condition_columns))
     unwanted = tuple(name for name in ignore if name not in condition_columns)
     if cluster is None:
@@ -341,7 +334,7 @@ def check_labels(table: Table, main: str, concepts: Sequence[str]) -> list[str]:
     return _print_notes(odd_features(table))
 
 
-def note_left_out(data: LabelledData, *, together: bool = False, of: str = "the fit") -> list[str]:
+def note_left_out(data: LabelledData, *, together: bool, of: str) -> list[str]:
     """Note on standard error how many rows have no concept, and what they are left out `of`; return the notes.
 
     With several concepts, a row is left out of the fit of those that it lacks, or (`together`) of all.
@@ -467,7 +460,7 @@ def check_removal_labels(remover: Remover, data: LabelledData) -> list[str]:
         name = label.name
         place = names.index(name) if name in names else i if len(known) == len(concepts) else len(known)
         classes = known[place] if place < len(known) else ()
-        if classes and (unknown := [value for value in label.classes if not _is_one_of(value, classes)]):
+        if classes and (unknown := [value for value in label.classes if place_among(value, classes) is None]):
             raise LabelError(
                 f"{name} has the value {unknown[0]!r}, and the removal was fitted for a concept of the classes "
                 f"{', '.join(map(str, classes))}. Name the concept that it removes, or fit a removal of {name}."
@@ -516,11 +509,6 @@ def note_other_encoding(remover: Remover, table: Table) -> list[str]:
         "what follows means little. Embed the rows as those of the fit were."
     )
     return _print_notes([note] if difference else [])
-
-
-def _is_one_of(value: Any, classes: Sequence[Any]) -> bool:
-    """Whether a class is one of those in a file, where dates and the like are texts."""
-    return place_among(value, classes) is not None
 
 
 def place_among(value: Any, classes: Sequence[Any]) -> int | None:

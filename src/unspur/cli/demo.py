@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from unspur import JSE
     from unspur._typing import Array
     from unspur.datasets import PhotoDigits
-    from unspur.report.figures import DemoFigure
     from unspur.report.results import Findings
 
 #: Names of the original rows and of the removal in `--json`.
@@ -85,7 +84,7 @@ def demo(agreement: float, seed: int, output: str, report: str | None, force: bo
         seed=seed,
         source="",
     )
-    write(draw_demo(_figure(jse, findings, sets["test"])), output, overwrite=force, dpi=150)
+    write(draw_demo(**_figure(jse, findings, sets["test"])), output, overwrite=force, dpi=150)
     write_page(findings, page, title="Digits on two photographs", overwrite=force)
     if as_json:
         accuracies, penalties = accuracies_and_penalties(dict(zip(JSON_NAMES, findings.judged, strict=False)))
@@ -147,11 +146,11 @@ def _labels(data: PhotoDigits) -> tuple[Array, Array]:
     return np.array(MAIN_NAMES)[data.y], np.array(CONCEPT_NAMES)[data.concept]
 
 
-def _figure(jse: JSE, findings: Findings, test: PhotoDigits) -> DemoFigure:
+def _figure(jse: JSE, findings: Findings, test: PhotoDigits) -> dict[str, Any]:
+    """Arguments of `draw_demo`."""
     import numpy as np
 
     from unspur.datasets import CONCEPT_NAMES, MAIN_NAMES
-    from unspur.report.figures import DemoFigure
     from unspur.report.tables import accuracies_and_penalties
 
     def most_colourful(rows: Array) -> int:
@@ -164,12 +163,12 @@ def _figure(jse: JSE, findings: Findings, test: PhotoDigits) -> DemoFigure:
         columns = [scores[:, roles.index(role)] if role in roles else 0 * scores[:, 0] for role in ("spurious", "main")]
         return np.column_stack(columns)
 
-    return DemoFigure(
-        examples=test.images[[most_colourful(np.flatnonzero(findings.group == g)) for g in range(4)]],
-        before=first_two(findings.view.before),
-        after=first_two(findings.view.after),
-        group=findings.group,
-        group_names=tuple(f"{m} on {c}" for m in MAIN_NAMES for c in CONCEPT_NAMES),
-        found=(jse.spurious_.dim, jse.main_.dim),
-        results=accuracies_and_penalties({result.name: result for result in findings.judged[:2]})[0],
-    )
+    return {
+        "examples": test.images[[most_colourful(np.flatnonzero(findings.group == g)) for g in range(4)]],
+        "before": first_two(findings.view.before),
+        "after": first_two(findings.view.after),
+        "group": findings.group,
+        "group_names": [f"{m} on {c}" for m in MAIN_NAMES for c in CONCEPT_NAMES],
+        "found": (jse.spurious_.dim, jse.main_.dim),
+        "results": accuracies_and_penalties({result.name: result for result in findings.judged[:2]})[0],
+    }

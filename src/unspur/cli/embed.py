@@ -171,7 +171,7 @@ def run(
     store = embed(
         examples, encoder, folder, pca=pca, batch=batch, workers=workers, overwrite=force, progress=not as_json
     )
-    _tell(store, next_of(store), found=not force and before == manifest.read_bytes(), as_json=as_json)
+    _print_store(store, next_of(store), found=not force and before == manifest.read_bytes(), as_json=as_json)
 
 
 def _binary(store: EmbeddingStore) -> tuple[str, str]:
@@ -206,7 +206,7 @@ def following(store: EmbeddingStore, source: str) -> str | None:
     )
 
 
-def _tell(store: EmbeddingStore, following: str | None, *, found: bool, as_json: bool) -> None:
+def _print_store(store: EmbeddingStore, following: str | None, *, found: bool, as_json: bool) -> None:
     about = store.manifest
     rate = len(store) / about["seconds"] if about.get("seconds") else None
     rows, width = store.rows.shape

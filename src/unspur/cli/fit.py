@@ -5,40 +5,27 @@ from __future__ import annotations
 import shlex
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
 from unspur.cli.console import echo_json, say, say_command, say_where, show
-from unspur.cli.data import (
-    check_labels,
-    conditions_on,
-    ignored_columns,
-    labelled_rows,
-    missing_values,
-    note_left_out,
-    read_rows,
-    refuse_labels_of_other_rows,
-    require_disjoint_clusters,
-    require_same_encoding,
-    shared_missing_value,
-)
+from unspur.cli.data import conditions_on, read_splits, require_disjoint_clusters
 from unspur.cli.options import (
     FITTED_NAMES,
     FITTING_PARAMETERS,
-    Conditions,
     LocalPath,
+    RowOptions,
     cluster_option,
     fitting_options,
     force_option,
+    gather_rows,
     json_option,
     label_options,
     memory_option,
     options_of_rows,
-    other_file,
     refuse_input_as_output,
     require_removal_name,
     scratch_option,
@@ -61,7 +48,7 @@ Fitted = TypeVar("Fitted", bound="RobustClassifier | Remover")
 
 
 @click.command()
-@click.argument("files", type=LocalPath(), nargs=-1, required=True, metavar="FILE...")
+@click.argument("file", type=LocalPath(), nargs=-1, required=True, metavar="FILE...")
 @label_options
 @cluster_option
 @where_option()
@@ -94,25 +81,18 @@ Fitted = TypeVar("Fitted", bound="RobustClassifier | Remover")
 @seed_option
 @force_option
 @json_option
+@gather_rows
 def fit(
-    files: tuple[str, ...],
-    main: str,
-    concept: tuple[str, ...],
-    ignore: tuple[str, ...],
-    clusters: str | None,
-    where: Conditions,
+    given: RowOptions[tuple[str, ...]],
     memory: str | None,
     scratch: str | None,
     dask: str | None,
     output: str,
     method: str,
-    validation: str | None,
-    validation_where: Conditions,
     trace: bool,
     force: bool,
     as_json: bool,
     seed: int,
-    missing_concept: str | None,
     **options: Any,
 ) -> None:
     r"""Fit a classifier that does not use the concept, or a removal.
@@ -134,98 +114,75 @@ def fit(
     """
     from unspur.io.artifact import refuse_existing
     from unspur.io.dask_tables import connected
-    from unspur.io.table import tables_of_one_type, within
 
     ctx = click.get_current_context()
     if memory is not None and dask is not None:
         raise click.UsageError("--memory and --dask cannot be combined.")
     if scratch is not None and memory is None:
         raise click.UsageError("--scratch has an effect only with --memory.")
-    refuse_input_as_output(output, *files, validation)
+    refuse_input_as_output(output, *given.file, ctx.params["validation"])
     require_removal_name(output, "--output")
     refuse_existing(output, overwrite=force)
     show_progress = not as_json and sys.stderr.isatty()
     _refuse_unknown_options(ctx, method)
-    cluster = None if dask is None else ctx.with_resource(connected(dask))
-    reading: Any = {
-        "memory": memory,
-        "scratch": scratch,
-        "progress": show_progress,
-        "cluster": cluster,
-        "others": (where, validation_where),
-        "classes": (main, *concept),
-        "cluster_column": clusters,
-    }
-    labels = (main, *concept) if clusters is None else (main, *concept, clusters)
-    others = other_file(files, validation, where, validation_where, "validation")
-    refuse_labels_of_other_rows(labels, files, validation=others)
-    table = read_rows(files, labels, ignored_columns(ignore, files, (files, others)), where, **reading)
-    check_labels(table, main, concept)
-    tables = [table]
-    if others is not None:
-        unwanted = ignored_columns(ignore, others, (files, others))
-        other = read_rows(others, labels, unwanted, validation_where, **reading)
-        tables.append(other.like(table.features, table.Z.shape[1]))
-        require_same_encoding(table, other)
-        if memory is not None:
-            tables = within(memory, *tables)
-    tables = tables_of_one_type(tables, labels)
-    missing = missing_values(missing_concept, tables, concept)
-    train = labelled_rows(tables[0], main, concept, missing, clusters)
-    note_left_out(train, together=method not in ("JSE", "INLP"))  # which fit one concept at a time
-    validation_rows = None
-    if others is not None:
-        validation_rows = labelled_rows(tables[1], main, concept, missing, clusters, like=train)
-        require_disjoint_clusters({"training": train, "validation": validation_rows}, clusters)
-    settings: Any = {"missing": shared_missing_value(missing), "seed": seed, "show_progress": show_progress, **options}
-    classifier = fit_classifier(train, validation_rows, **settings) if method == RECOMMENDED else None
-    if classifier is None:
-        remover = fit_remover(train, validation_rows, method=method, **settings)
-    else:
-        remover = classifier.remover_
+    splits = read_splits(
+        given,
+        together=method not in ("JSE", "INLP"),  # which fit one concept at a time
+        in_memory=False,
+        memory=memory,
+        scratch=scratch,
+        progress=show_progress,
+        cluster=None if dask is None else ctx.with_resource(connected(dask)),
+    )
+    table, train, validation = splits.tables["training"], splits.rows["training"], splits.rows.get("validation")
+    require_disjoint_clusters(splits.rows, given.clusters)
+    settings: Any = {"missing": splits.missing_concept, "seed": seed, "show_progress": show_progress, **options}
+    classifier = fit_classifier(train, validation, **settings) if method == RECOMMENDED else None
+    remover = classifier.remover_ if classifier else fit_remover(train, validation, method=method, **settings)
     model = classifier or remover
     describe_columns(table, remover, model)
     model.save(output, overwrite=force)
     if as_json:
-        echo_json({"output": output, "method": method, "concepts": list(concept), **_as_json(remover, classifier)})
+        found = _as_json(remover, classifier)
+        echo_json({"output": output, "method": method, "concepts": list(given.concept), **found})
         return
     _print_trace(remover, whole=trace)
-    say(f"\n{_directions_text(remover, main, concept)}")
+    say(f"\n{_directions_text(remover, given.main, given.concept)}")
     if not remover.n_removed_:
         say("No direction was removed; applying the saved file changes nothing.")
     elif remover.strength_ < 1:
         say(f"They are removed with a strength of {remover.strength_:g}; a part of each is left.")
     if losses := getattr(remover, "metric_losses_", {}):
         tried = ", ".join(f"{loss:.4f} at {metric:g}" for metric, (loss, _) in losses.items())
-        say(f"The metric is τ = {remover.metric_:g}, chosen by the held-out loss of {main}: {tried}.")
-    for problem, advice in _problems(remover):
-        say(f"{problem} {advice}")
+        say(f"The metric is τ = {remover.metric_:g}, chosen by the held-out loss of {given.main}: {tried}.")
+    if unfinished := getattr(remover, "search_limit_warning", ""):
+        say(f"{unfinished} Try a larger --weight-decay, or raise --max-pairs.")
+    if task_lost := getattr(remover, "task_removed_warning", ""):
+        say(f"{task_lost} Try --metric 1.")
     if classifier is not None:
         say(_head_text(classifier))
         for note in classifier.selection_.notes:  # the other notes were already printed as warnings
             say(f"Note: {note}")
-    say_where("Removal" if classifier is None else "Classifier", output)
-    if classifier is not None:
+        say_where("Classifier", output)
         say_command("Next:", ["unspur", "predict", shlex.quote(output), "FILE", "--output predictions.csv"])
     else:
+        say_where("Removal", output)
         beside = [] if table.features is None else [f"--label {shlex.quote(name)}" for name in table.columns]
-        beside += [f"--ignore {shlex.quote(name)}" for name in ignore]
+        beside += [f"--ignore {shlex.quote(name)}" for name in given.ignore]
         say_command("Next:", ["unspur", "apply", shlex.quote(output), "FILE", *beside, "--output clean.npz"])
-    if len(files) == 1 and memory is None and dask is None:  # a report has its rows in memory
-        _say_report_command(ctx.params)
+    if len(given.file) == 1 and memory is None and dask is None:  # a report has its rows in memory
+        _say_report_command(given, output, ctx.params)
 
 
-def _say_report_command(params: Mapping[str, Any]) -> None:
+def _say_report_command(given: RowOptions[tuple[str, ...]], output: str, params: Mapping[str, Any]) -> None:
     """Print the command of a report on rows that the fit has not seen: others of FILE if it used some, or a file."""
-    where, labels = params["where"], (params["main"], *params["concept"], params["clusters"] or "")
-    if not where and any(name.endswith(".npy") for name in labels):
+    if not given.where and any(name.endswith(".npy") for name in given.columns):
         say("A report on rows that were not used here needs labels beside them, such as in a .npz file.")
         return
     words = [f"{option} {shlex.quote(value)}" for option, value in options_of_rows(params)]
-    columns = [column for column, _ in conditions_on(params["files"], where)]
+    columns = [column for column, _ in conditions_on(given.file, given.where)]
     words.append(f"--test-where {shlex.quote(columns[0])}=VALUE" if columns else "--test FILE")
-    file, output = shlex.quote(params["files"][0]), shlex.quote(params["output"])
-    say_command("Next:", ["unspur", "report", file, *words, f"--removal {output}"])
+    say_command("Next:", ["unspur", "report", shlex.quote(given.file[0]), *words, f"--removal {shlex.quote(output)}"])
 
 
 def _directions_text(remover: Remover, main: str, concept: tuple[str, ...]) -> str:
@@ -296,7 +253,7 @@ def fit_classifier(train: LabelledData, validation: LabelledData | None, **setti
 
 
 def _fit_with_notes(model: Fitted, train: LabelledData, validation: LabelledData | None) -> Fitted:
-    """Fit the model. Warnings become notes, or are ignored if the caller prints their content."""
+    """Fit the model. Warnings become notes, each once, or are ignored if the caller prints their content."""
     from unspur.exceptions import (
         ClusterWarning,
         FewRowsWarning,
@@ -304,12 +261,26 @@ def _fit_with_notes(model: Fitted, train: LabelledData, validation: LabelledData
         SearchLimitWarning,
         TaskLostWarning,
         UsedRowsWarning,
+        WithFields,
     )
     from unspur.selection import fit_rows
 
-    with warnings.catch_warnings(), _warnings_as_notes(ClusterWarning, FewRowsWarning, UsedRowsWarning):
+    noted = (ClusterWarning, FewRowsWarning, UsedRowsWarning)
+    show_otherwise, printed = warnings.showwarning, set[str]()
+
+    def note(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
+        if not issubclass(category, noted):
+            show_otherwise(message, category, *where, **more)
+        elif str(message) not in printed:
+            printed.add(str(message))
+            say(f"Note: {message.format(as_option) if isinstance(message, WithFields) else message}", err=True)
+
+    with warnings.catch_warnings():
+        for category in noted:
+            warnings.simplefilter("always", category)
         for printed_later in (NothingRemovedWarning, SearchLimitWarning, TaskLostWarning):
             warnings.simplefilter("ignore", printed_later)
+        warnings.showwarning = note
         fit_rows(model, train, validation)
     return model
 
@@ -334,14 +305,6 @@ def _print_trace(remover: Remover, *, whole: bool) -> None:
     show(text)
     if text != str(trace):
         say(f"All {len(trace)} tests: --trace prints them, --json has them, and unspur report draws them.")
-
-
-def _problems(remover: Remover) -> Iterator[tuple[str, str]]:
-    """Problems of a removal, each with advice."""
-    if unfinished := getattr(remover, "search_limit_warning", ""):
-        yield unfinished, "Try a larger --weight-decay, or raise --max-pairs."
-    if task_lost := getattr(remover, "task_removed_warning", ""):
-        yield task_lost, "Try --metric 1."
 
 
 def _head_text(classifier: RobustClassifier) -> str:
@@ -369,24 +332,3 @@ def _as_json(remover: Remover, classifier: RobustClassifier | None) -> dict[str,
         "complete": getattr(remover.trace_, "complete", True),
         "trace": remover.trace_.to_dict(),
     }
-
-
-@contextmanager
-def _warnings_as_notes(*categories: type[Warning]) -> Iterator[None]:
-    """A context in which warnings of these categories are printed as notes on standard error, each once."""
-    from unspur.exceptions import WithFields
-
-    show, printed = warnings.showwarning, set[str]()
-
-    def note(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
-        if not issubclass(category, categories):
-            show(message, category, *where, **more)
-        elif str(message) not in printed:
-            printed.add(str(message))
-            say(f"Note: {message.format(as_option) if isinstance(message, WithFields) else message}", err=True)
-
-    with warnings.catch_warnings():
-        for category in categories:
-            warnings.simplefilter("always", category)
-        warnings.showwarning = note
-        yield

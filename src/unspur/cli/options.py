@@ -11,22 +11,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar, get_args
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, get_args
 
 import click
 from click.core import ParameterSource
 
-from unspur._names import HEADS, REMOVERS
-from unspur._registry import HEAD_POINTS, REMOVER_POINTS, offered
+from unspur._registry import HEAD_POINTS, HEADS, REMOVER_POINTS, REMOVERS, offered
 from unspur.cli.completion import columns_of
 from unspur.cli.console import say
 
 #: Pairs of a column and the value that rows must have in it.
 Conditions: TypeAlias = tuple[tuple[str, str], ...]
 F = TypeVar("F", bound=Callable[..., Any])
-Correction: TypeAlias = Literal["none", "looks"]
 Balance: TypeAlias = Literal["none", "concept", "main", "group"]
-Solver: TypeAlias = Literal["exact", "sgd"]
 #: Removers, those that can be compared, and heads, by name; those of other packages are last.
 FITTED_NAMES = (*REMOVERS, *offered(REMOVER_POINTS, REMOVERS))
 REMOVER_NAMES = ("none", "JSE", "JSE-metric-0", "JSE-metric-1", *(name for name in FITTED_NAMES if name != "JSE"))
@@ -77,9 +74,7 @@ class MethodName(click.Choice[str]):
 
 def ignore_option(text: str) -> Callable[[F], F]:
     """``--ignore``, columns that are left out."""
-    return click.option(
-        "--ignore", multiple=True, metavar="NAME", shell_complete=columns_of("file", "files"), help=text
-    )
+    return click.option("--ignore", multiple=True, metavar="NAME", shell_complete=columns_of("file"), help=text)
 
 
 def _require_two_labels(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> None:
@@ -105,7 +100,7 @@ cluster_option = click.option(
     multiple=True,
     callback=given_once,
     metavar="NAME",
-    shell_complete=columns_of("file", "files"),
+    shell_complete=columns_of("file"),
     help="Rows with the same value belong together (one film, one person): held out together, counted once.",
 )
 
@@ -132,7 +127,7 @@ main_option = partial(
     multiple=True,
     metavar="NAME",
     callback=_one_main_label,
-    shell_complete=columns_of("file", "files"),
+    shell_complete=columns_of("file"),
 )
 _concept_option = partial(
     click.option,
@@ -140,7 +135,7 @@ _concept_option = partial(
     multiple=True,
     metavar="NAME",
     callback=_distinct_concepts,
-    shell_complete=columns_of("file", "files"),
+    shell_complete=columns_of("file"),
 )
 _missing_concept_option = click.option(
     "--missing-concept",
@@ -180,34 +175,22 @@ def where_option(of: str | None = None) -> Callable[[F], F]:
     )
 
 
-def other_file(
-    file: Named, other: str | None, where: Conditions, other_where: Conditions, option: str
-) -> Named | str | None:
-    """The file of test or validation rows: the one that was named, or FILE if conditions select other rows of it."""
-    if other is not None or not other_where:
-        return other
-    if not where:
-        raise click.UsageError(
-            f"--{option}-where selects {option} rows from FILE, so --where must select the training rows."
-        )
-    return file
+@dataclass(frozen=True)
+class RowOptions(Generic[Named]):
+    """The options that say which rows a verb reads, and which of their columns are labels; not every verb has all."""
 
-
-@dataclass(frozen=True, slots=True)
-class RowOptions:
-    """The options that say which rows a verb reads, and which of their columns are labels."""
-
-    file: str
-    main: str
-    concept: tuple[str, ...]
-    ignore: tuple[str, ...]
-    missing_concept: str | None
-    clusters: str | None
-    where: Conditions
-    test_file: str | None
-    test_where: Conditions
-    validation: str | None
-    validation_where: Conditions
+    file: Named
+    #: None if a verb does not require it, and it is not given.
+    main: Any
+    concept: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    missing_concept: str | None = None
+    clusters: str | None = None
+    where: Conditions = ()
+    test_file: Named | str | None = None
+    test_where: Conditions = ()
+    validation: Named | str | None = None
+    validation_where: Conditions = ()
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -224,19 +207,34 @@ class RowOptions:
         """Those on the rows of every split."""
         return self.where, self.test_where, self.validation_where
 
-    def with_other_files(self) -> RowOptions:
+    def with_other_files(self) -> RowOptions[Named]:
         """The same with FILE in place of a file that only --test-where or --validation-where stand for."""
-        test_file = other_file(self.file, self.test_file, self.where, self.test_where, "test")
-        validation = other_file(self.file, self.validation, self.where, self.validation_where, "validation")
-        return replace(self, test_file=test_file, validation=validation)
+        selected = {"test": self.test_where, "validation": self.validation_where}
+        files = {"test": self.test_file, "validation": self.validation}
+        for option, file in files.items():
+            if file is None and selected[option]:
+                if not self.where:
+                    raise click.UsageError(
+                        f"--{option}-where selects {option} rows from FILE, so --where must select the training rows."
+                    )
+                files[option] = self.file
+        return replace(self, test_file=files["test"], validation=files["validation"])
+
+
+def gather_rows(verb: Callable[..., None]) -> Callable[..., None]:
+    """Decorate a verb: it gets the options of `RowOptions` as one argument, `given`."""
+    names = [field.name for field in fields(RowOptions)]
+
+    @wraps(verb)
+    def command(**values: Any) -> None:
+        verb(given=RowOptions(**{name: values.pop(name) for name in names if name in values}), **values)
+
+    return command
 
 
 def row_options(validation: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """The argument FILE and the options of `RowOptions`, which the verb gets as one argument, `given`.
-
-    `validation` is the help of --validation.
-    """
-    options = in_order(
+    """The argument FILE and all options of `RowOptions`; `validation` is the help of --validation."""
+    return in_order(
         click.argument("file", type=LocalPath()),
         label_options,
         cluster_option,
@@ -247,17 +245,8 @@ def row_options(validation: str) -> Callable[[Callable[..., None]], Callable[...
         where_option("test"),
         click.option("--validation", type=LocalPath(), help=validation),
         where_option("validation"),
+        gather_rows,
     )
-    names = [field.name for field in fields(RowOptions)]
-
-    def decorate(verb: Callable[..., None]) -> Callable[..., None]:
-        @wraps(verb)
-        def command(**values: Any) -> None:
-            verb(given=RowOptions(**{name: values.pop(name) for name in names}), **values)
-
-        return options(command)
-
-    return decorate
 
 
 def options_of_rows(values: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -399,7 +388,7 @@ _FITTING_OPTIONS = {
         "--correction",
         "none",
         "Whether the level applies to each test (none) or to all tests of a concept (looks).",
-        type=click.Choice(get_args(Correction)),
+        type=click.Choice(("none", "looks")),
     ),
     "delta": with_default("--delta", "0", "Shift of the second test (specific), or auto.", callback=_number_or_auto),
     "weight_decay": with_default("--weight-decay", "auto", "Penalty, or auto.", callback=_number_or_auto),
@@ -423,7 +412,7 @@ _FITTING_OPTIONS = {
         callback=_orthogonality,
     ),
     "solver": with_default(
-        "--solver", "exact", "How a pair is estimated; sgd is the paper's.", type=click.Choice(get_args(Solver))
+        "--solver", "exact", "How a pair is estimated; sgd is the paper's.", type=click.Choice(("exact", "sgd"))
     ),
     "max_spurious": click.option("--max-spurious", type=click.IntRange(0), help="Most directions to remove."),
     "max_pairs": with_default("--max-pairs", 500, "Most pairs of directions to estimate.", type=click.IntRange(1)),

@@ -192,7 +192,9 @@ def errors_in_words(debug: Callable[[], bool] = lambda: False) -> Iterator[None]
         _discard_unwritten()
         raise Exit(READER_GONE) from None
     except click.ClickException as error:
-        _leave(error.exit_code, f"{_usage(error)}Error: {_one_line(error.format_message())}", debug())
+        # A message may end in a list of choices, one a line.
+        said = " ".join(part.rstrip() for part in error.format_message().split("\n\t"))
+        _leave(error.exit_code, f"{_usage(error)}Error: {said}", debug())
     except Exception as error:
         _leave(*_message(error), debug())
 
@@ -235,11 +237,6 @@ def as_option(parameter: Parameter) -> str:
     """A parameter of the library as an option: ``cv=5`` is ``--cv 5``."""
     option = f"--{OPTION_NAMES.get(parameter.name, parameter.name).replace('_', '-')}"
     return option if parameter.value is None or parameter.value is True else f"{option} {parameter.value}"
-
-
-def _one_line(text: str) -> str:
-    """A message of click on one line; it may end in a list of choices, one a line."""
-    return " ".join(part.rstrip() for part in text.split("\n\t"))
 
 
 def _message(error: Exception) -> tuple[int, str]:

@@ -26,7 +26,6 @@ from unspur.cli.options import (
     RowOptions,
     fitting_options,
     force_option,
-    in_order,
     json_option,
     options_of_rows,
     outside_option,
@@ -38,8 +37,6 @@ from unspur.cli.options import (
 
 if TYPE_CHECKING:
     from unspur._data import LabelledData
-    from unspur._typing import Array
-    from unspur.embed.examples import Examples, TableExamples
     from unspur.io.table import Table
     from unspur.report.results import Findings
 
@@ -72,22 +69,6 @@ def _shape(ctx: click.Context, parameter: click.Parameter, given: str | None) ->
 root_option = click.option(
     "--root", type=LocalPath(path_type=Path), help="Folder of the pictures. Default: folder of FILE."
 )
-#: What is shown of each row, besides its scores.
-content_options = in_order(
-    click.option(
-        "--show",
-        metavar="NAME",
-        shell_complete=columns_of("file"),
-        help="What to show for each row: a column of paths or texts, an array of pictures or, for a store, the .csv "
-        "table or the dataset it was made from.",
-    ),
-    root_option,
-    outside_option,
-    click.option(
-        "--image-shape", metavar="HxW[x3]", callback=_shape, help="Rows are the pixels of pictures of this size."
-    ),
-    click.option("--encoder", "encoder_name", metavar="NAME", help="Network that made the rows: show where it looks."),
-)
 
 
 @click.command("report", cls=CommandWithArguments)
@@ -103,14 +84,24 @@ content_options = in_order(
     metavar="NAME",
     help=f"A method to compare with, may be repeated: {', '.join(METHODS)}.",
 )
-@content_options
+@click.option(
+    "--show",
+    metavar="NAME",
+    shell_complete=columns_of("file"),
+    help="What to show for each row: a column of paths or texts, an array of pictures or, for a store, the .csv "
+    "table or the dataset it was made from.",
+)
+@root_option
+@outside_option
+@click.option("--image-shape", metavar="HxW[x3]", callback=_shape, help="Rows are the pixels of pictures of this size.")
+@click.option("--encoder", "encoder_name", metavar="NAME", help="Network that made the rows: show where it looks.")
 @click.option("--title", help="Title of the page.")
 @fitting_options
 @seed_option
 @force_option
 @json_option
 def report_command(
-    given: RowOptions,
+    given: RowOptions[str],
     output: str,
     removal: str | None,
     save: str | None,
@@ -141,7 +132,7 @@ def report_command(
 
     from unspur.removers import load
     from unspur.report.measuring import STEPS, measure
-    from unspur.report.page.rendering import check_page, write_page
+    from unspur.report.page import check_page, write_page
 
     ctx = click.get_current_context()
     _refuse_contradictions(ctx, removal, save, show, encoder_name)
@@ -191,7 +182,11 @@ def report_command(
             notes=notes,
             numbers=(given.test_file or given.file, range(len(test.Z)) if test.kept is None else test.kept.tolist()),
             source=_source(ctx),
-            columns=_other_columns(splits.tables["training"], given, show),
+            columns={  # neither features nor named by an option, for the audit
+                name: column
+                for name, column in splits.tables["training"].columns.items()
+                if name not in {*given.columns, show, "id"} and column.ndim == 1
+            },
             report=step,
         )
     write_page(found, output, title=title, overwrite=force)
@@ -223,7 +218,7 @@ def _refuse_in_the_way(output: str, save: str | None, inputs: tuple[str | None, 
         refuse_input_as_output(save, *inputs)
 
 
-def _columns_to_show(show: str | None, given: RowOptions) -> dict[str, tuple[str, ...]]:
+def _columns_to_show(show: str | None, given: RowOptions[str]) -> dict[str, tuple[str, ...]]:
     """The column to show, which is not a feature, for each split whose file has it; that of the test rows must."""
     test_file = given.test_file or given.file
     if show is None or not is_column(show, test_file):
@@ -238,8 +233,8 @@ def _columns_to_show(show: str | None, given: RowOptions) -> dict[str, tuple[str
 
 
 def _with_other_columns(
-    given: RowOptions, shown: dict[str, tuple[str, ...]]
-) -> tuple[RowOptions, dict[str, tuple[str, ...]]]:
+    given: RowOptions[str], shown: dict[str, tuple[str, ...]]
+) -> tuple[RowOptions[str], dict[str, tuple[str, ...]]]:
     """The options with columns of a table that are to be ignored read beside the features, so that they are audited.
 
     Those that conditions name are left out, and so are columns that no file has, which reading says.
@@ -256,12 +251,6 @@ def _with_other_columns(
     kept = tuple(name for name in given.ignore if name not in moved)
     more = {split: tuple(name for name in moved if name in names) for split, names in there.items()}
     return replace(given, ignore=kept), {split: (*shown.get(split, ()), *more[split]) for split in more}
-
-
-def _other_columns(table: Table, given: RowOptions, show: str | None) -> dict[str, Array]:
-    """Columns that are neither features nor named by an option, for the audit."""
-    apart = {*given.columns, show, "id"}
-    return {name: column for name, column in table.columns.items() if name not in apart and column.ndim == 1}
 
 
 def _source(ctx: click.Context) -> str:
@@ -349,10 +338,12 @@ def refuse_unread_dataset(show: str, rows: Path) -> None:
 
 def is_column(show: str | None, rows: str | Path) -> bool:
     """Whether --show names a column of the file of rows, rather than a table, a folder or a dataset."""
+    if show is None:
+        return False
     from unspur.embed.registry import source_names
     from unspur.embed.tables import holds_examples
 
-    if show is None or show in source_names():
+    if show in source_names():
         return False
     return not holds_examples(show) or (Path(show).is_dir() and show in column_names(rows))
 
@@ -383,9 +374,16 @@ def row_content(show: str, table: Table, root: Path | None, *, allow_outside: bo
 
 
 def _store_content(show: str, table: Table, root: Path | None, *, allow_outside: bool) -> dict[str, Any]:
-    """The examples of the rows of a store, found by their ids."""
+    """The examples of the rows of a store, found by their ids.
+
+    A dataset is drawn with the settings of the manifest. A table must not have changed since it was embedded, unless
+    ids are paths, which say what to show anyway.
+    """
     import numpy as np
 
+    from unspur.embed.examples import Examples, TableExamples
+    from unspur.embed.registry import read_source, source_names
+    from unspur.embed.store import read_manifest
     from unspur.exceptions import InputError
     from unspur.report.views import ContentSubset
 
@@ -394,7 +392,18 @@ def _store_content(show: str, table: Table, root: Path | None, *, allow_outside:
             f"--show {show} is for the rows of an embedding store, which have ids; {table.path} has "
             "none. Name one of its columns."
         )
-    examples = _store_examples(show, table.path, root, allow_outside=allow_outside)
+    examples: Examples
+    if show in source_names():
+        examples = read_source(show, root, read_manifest(table.path)["dataset"]["settings"])
+    else:
+        examples = own = TableExamples.read(show, root, allow_outside=allow_outside)
+        made_of = read_manifest(table.path).get("dataset", {})
+        # A file that was only renamed has the same rows.
+        if not own.named_by_path and replace(own, name=made_of.get("name")).digest() != made_of.get("digest"):
+            raise InputError(
+                f"{own.table} is not the table that {table.path} was made of, or it was changed since, so that its "
+                "rows may be others by now. Name the table as it was, or embed it again."
+            )
     number = {name: i for i, name in enumerate(examples.ids)}
     ids = [str(name) for name in table.columns["id"].tolist()]
     unknown = [name for name in ids if name not in number]
@@ -405,32 +414,3 @@ def _store_content(show: str, table: Table, root: Path | None, *, allow_outside:
         )
     part = ContentSubset(examples, np.array([number[name] for name in ids]))
     return {"pictures" if examples.kind == "image" else "texts": part}
-
-
-def _store_examples(show: str, store: Path, root: Path | None, *, allow_outside: bool) -> Examples:
-    """The dataset of a store, drawn with the settings of its manifest."""
-    from unspur.embed.examples import TableExamples
-    from unspur.embed.registry import read_source, source_names
-    from unspur.embed.store import read_manifest
-
-    if show in source_names():
-        return read_source(show, root, read_manifest(store)["dataset"]["settings"])
-    examples = TableExamples.read(show, root, allow_outside=allow_outside)
-    _require_table_of_store(examples, store)
-    return examples
-
-
-def _require_table_of_store(examples: TableExamples, store: Path) -> None:
-    """Raise InputError if a table was changed since it was embedded; ids that are paths say what to show anyway."""
-    from unspur.embed.store import read_manifest
-    from unspur.exceptions import InputError
-
-    made_of = read_manifest(store).get("dataset", {})
-    if examples.named_by_path:
-        return
-    # A file that was only renamed has the same rows.
-    if replace(examples, name=made_of.get("name")).digest() != made_of.get("digest"):
-        raise InputError(
-            f"{examples.table} is not the table that {store} was made of, or it was changed since, so that its rows "
-            "may be others by now. Name the table as it was, or embed it again."
-        )

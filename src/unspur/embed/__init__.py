@@ -16,13 +16,12 @@ A registry name, a model of the Hugging Face hub (`owner/model`) or a folder. We
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from unspur.embed.registry import ENCODERS, Entry, load_encoder
-
 if TYPE_CHECKING:
     from unspur.embed.base import Encoder
     from unspur.embed.embedding import embed
     from unspur.embed.examples import TableExamples
     from unspur.embed.properties import content_properties
+    from unspur.embed.registry import ENCODERS, Entry, load_encoder
     from unspur.embed.store import EmbeddingStore
 
 __all__ = [
@@ -36,8 +35,9 @@ __all__ = [
     "load_encoder",
 ]
 
-#: Names whose modules are imported on first use: listing encoders should not wait for scikit-learn.
+#: Names whose modules are imported on first use: a report on a table needs none of them.
 _HOMES = {
+    **dict.fromkeys(("ENCODERS", "Entry", "load_encoder"), "registry"),
     "Encoder": "base",
     "embed": "embedding",
     "TableExamples": "examples",

@@ -29,9 +29,8 @@ from unspur._typing import Array, BoolArray
 from unspur._version import __version__
 from unspur.embed import store as layout
 from unspur.embed.base import Encoder, NetworkEncoder
-from unspur.embed.examples import Examples, TableExamples
+from unspur.embed.examples import Examples, TableExamples, loaded_batches
 from unspur.embed.huggingface import HubText
-from unspur.embed.loading import loaded_batches
 from unspur.embed.registry import Grey
 from unspur.embed.store import EmbeddingStore, Reduction, new_rows
 from unspur.exceptions import BusyError, InputError, OutputExistsError, Parameter, UnspurError
@@ -144,17 +143,17 @@ class _Embedding:
         if self.overwrite or not (self.folder / layout.MANIFEST).exists():
             return None
         there = layout.read_manifest(self.folder)
-        if _same(there, self.wanted):
+        if _matches(there, self.wanted):
             return EmbeddingStore.open(self.folder)
         begun = _read(self.folder / layout.PROGRESS)
-        if begun is not None and _same(begun, self.wanted):  # a run with `overwrite` that was stopped
+        if begun is not None and _matches(begun, self.wanted):  # a run with `overwrite` that was stopped
             return None
         raise OutputExistsError(
             "{folder} holds other embeddings ({there}) than those asked for ({wanted}). Choose another folder, or pass "
             "{overwrite}.",
             folder=self.folder,
-            there=_words(there),
-            wanted=_words(self.wanted),
+            there=_description(there),
+            wanted=_description(self.wanted),
             overwrite=Parameter("overwrite", True),
         )
 
@@ -162,7 +161,7 @@ class _Embedding:
         """Remove leftovers of a process that was killed after the store was complete."""
         progress, part = self.folder / layout.PROGRESS, self.folder / layout.PART
         begun = _read(progress)
-        if begun is not None and not _same(begun, self.wanted):  # rows that are to replace these; they may go on
+        if begun is not None and not _matches(begun, self.wanted):  # rows that are to replace these; they may go on
             return
         if any(path.exists() for path in (self.folder / LOCK, progress, part)):
             with suppress(BusyError, OSError), hold(self.folder / LOCK):  # a store that can only be read stays as it is
@@ -174,13 +173,13 @@ class _Embedding:
         folder, shape = self.folder, (len(self.examples), self.encoder.width)
         part, there = folder / layout.PART, _read(folder / layout.PROGRESS)
         whole = (folder / layout.MANIFEST).exists()  # rows that are replaced when these are finished
-        if there is not None and _same(there, self.wanted):
+        if there is not None and _matches(there, self.wanted):
             done = int(there["done"])
             if done == shape[0] and not whole and not part.exists() and (folder / layout.ROWS).exists():
                 (folder / layout.ROWS).replace(part)  # stopped just before the manifest
             left = False  # by a process that was killed after the manifest
             with suppress(UnspurError):  # a manifest that is damaged is of another store
-                left = whole and done == shape[0] and _same(layout.read_manifest(folder), self.wanted)
+                left = whole and done == shape[0] and _matches(layout.read_manifest(folder), self.wanted)
             if _is_part(part, shape) and 0 <= done <= shape[0] and not left:
                 reserve_space(part)  # the process may have died before it did
                 return done, float(there["seconds"]), int(there.get("cut", 0))
@@ -189,7 +188,7 @@ class _Embedding:
                 "{folder} holds the beginning of other embeddings ({there}). Choose another folder, or pass "
                 "{overwrite}.",
                 folder=folder,
-                there=_words(there),
+                there=_description(there),
                 overwrite=Parameter("overwrite", True),
             )
         self._note(0, 0.0, 0)  # first: from here on the folder is known as the beginning of these rows
@@ -363,13 +362,13 @@ def _rewritten(rows: Array, training: BoolArray, k: int | None, folder: Path, *,
     return made
 
 
-def _same(there: dict[str, Any], wanted: dict[str, Any]) -> bool:
+def _matches(there: dict[str, Any], wanted: dict[str, Any]) -> bool:
     """Whether a description has all that is wanted, in the same precision."""
     plain = {"half": None, **json.loads(json.dumps(wanted))}
     return all(there.get(key) == plain[key] for key in plain)
 
 
-def _words(described: dict[str, Any]) -> str:
+def _description(described: dict[str, Any]) -> str:
     try:
         data, encoder = described["dataset"], described["encoder"]
         half = ", half" if described.get("half") else ""

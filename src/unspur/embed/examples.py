@@ -19,12 +19,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from io import BufferedReader, BytesIO, FileIO
+from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 from tqdm import tqdm
@@ -32,11 +35,11 @@ from tqdm import tqdm
 from unspur._extras import require
 from unspur._reading import brief, listed, require_regular, suffix_of
 from unspur._typing import Array
-from unspur.embed.loading import loaded_batches
 from unspur.embed.tables import ID, IMAGE, PAIR, TEXT, StoredPictures, read_example_table
 from unspur.exceptions import InputError, Parameter
 
 Kind = Literal["image", "text"]
+T = TypeVar("T")
 #: Longest file name and path, and characters of a name that a message shows.
 MAX_NAME_CHARACTERS, MAX_PATH_CHARACTERS, MAX_NAME_SHOWN = 255, 2000, 80
 #: Most bytes of memory for reading one picture, and of its file.
@@ -50,17 +53,34 @@ BITS_PER_SAMPLE, PHOTOMETRIC, WHITE_IS_ZERO, TILE_WIDTH, TILE_LENGTH = 258, 262,
 #: A JPEG can be decoded at one of these shares of its width and height.
 REDUCTIONS = (1, 2, 4, 8)
 _SMALLER_COPY_ADVICE = "Save a smaller copy and name that: 2,000 pixels a side are more than a network or a page shows."
+#: Most threads unless more are asked for. Part of loading holds Python's lock: on 16 cores, 4 threads loaded 2,040
+#: pictures a second, 8 threads 1,780 and 16 threads 1,570 (`benchmarks/embed_speed.py`).
+MAX_THREADS = 4
 #: Files that a thread hashes in one go.
 FILES_PER_TASK = 32
 #: Missing files that are named; more are counted.
 MAX_FILES_NAMED = 3
 
 
-class Examples(Protocol):
-    """Images or texts in a fixed order.
+class Content(Protocol):
+    """Images or texts in a fixed order, loaded one by one.
 
     An image is a `PIL.Image` in RGB; a text is a string or, for sentence pairs, a tuple of two.
     """
+
+    @property
+    def kind(self) -> Kind:
+        """Images or texts."""
+
+    def __len__(self) -> int:
+        """Number of examples."""
+
+    def __getitem__(self, index: int) -> Any:
+        """Load one example."""
+
+
+class Examples(Content, Protocol):
+    """A dataset of images or texts, with names and labels."""
 
     @property
     def name(self) -> str:
@@ -71,10 +91,6 @@ class Examples(Protocol):
         """What it was made with: plain numbers and words."""
 
     @property
-    def kind(self) -> Kind:
-        """Images or texts."""
-
-    @property
     def ids(self) -> Sequence[str]:
         """One name for each example, all different."""
 
@@ -82,14 +98,38 @@ class Examples(Protocol):
     def labels(self) -> Mapping[str, Array]:
         """Column -> values, each of shape (n,)."""
 
-    def __len__(self) -> int:
-        """Number of examples."""
-
-    def __getitem__(self, index: int) -> Any:
-        """Load one example."""
-
     def digest(self) -> str:
         """16 hexadecimal digits of everything that decides the examples: settings, ids, labels, content of files."""
+
+
+def thread_count(workers: int | None = None) -> int:
+    """Number of threads: what was asked for, or one for each core that the process may use, up to 4."""
+    if workers is None:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return min(cores, MAX_THREADS)
+    return max(1, workers)
+
+
+def loaded_batches(
+    load: Callable[[int], T], numbers: Sequence[int], batch: int, workers: int | None = None
+) -> Generator[list[T], None, None]:
+    """``load(number)`` of all numbers in their order, in lists of `batch`.
+
+    Pillow decodes and scales pictures without holding Python's lock, so a few threads use as many cores. While a list
+    is in use, the next one is loaded, or two examples for each thread if those are more. An error is raised in its
+    turn. Close the iterator to drop what was not begun.
+    """
+    threads = thread_count(workers)
+    ahead = max(batch, 2 * threads)
+    pool = ThreadPoolExecutor(threads)
+    loading: deque[Future[T]] = deque()
+    coming = iter(numbers)
+    try:
+        for start in range(0, len(numbers), batch):
+            loading.extend(pool.submit(load, number) for number in islice(coming, batch + ahead - len(loading)))
+            yield [loading.popleft().result() for _ in numbers[start : start + batch]]
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def digest_of(name: str, settings: Mapping[str, Any], labels: Mapping[str, Array], files: Iterable[Path]) -> str:

@@ -422,7 +422,7 @@ class HubText(NetworkEncoder):
                 f"{name} is causal: its first token sees no other, so it says nothing of a text. Pass pooling='last', "
                 "the last token, or 'mean'."
             )
-        if pooling == "pooler" and not _pools(network, tokens, where.device):
+        if pooling == "pooler" and getattr(_output(network, [tokens], where.device), "pooler_output", None) is None:
             raise InputError(
                 f"{name} has no trained pooling of its own. Pass pooling='cls', the first token, or 'mean'."
             )
@@ -536,11 +536,6 @@ def _sees_padding(network: Any, tokens: dict[str, list[int]], padding: dict[str,
     padded = {key: values + padding[key] for key, values in begun.items()}
     alone, followed = (_output(network, [given], device).last_hidden_state[:, :2] for given in (begun, padded))
     return not bool((alone - followed).abs().max() <= 1e-4 * alone.abs().max())
-
-
-def _pools(network: Any, tokens: dict[str, list[int]], device: str) -> bool:
-    """Whether a network has a pooled output, of weights that were trained."""
-    return getattr(_output(network, [tokens], device), "pooler_output", None) is not None
 
 
 def _output(network: Any, texts: Sequence[dict[str, list[int]]], device: str) -> Any:

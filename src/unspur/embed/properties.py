@@ -9,13 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from unspur._typing import FloatArray
-from unspur.embed.examples import Kind
-from unspur.embed.loading import loaded_batches
+from unspur.embed.examples import Content, loaded_batches
 
 #: Longest side of the copy of a picture that is measured; it makes sharpness comparable between pictures.
 MEASURED_SIDE = 256
@@ -27,20 +26,6 @@ EXAMPLES_AHEAD = 32
 LUMA = np.array([0.299, 0.587, 0.114])
 _LINK = re.compile(r"https?://|www\.", re.IGNORECASE)
 _MARK_UP = re.compile(r"</?[A-Za-z][^<>]*>|&(?:[A-Za-z]+|#\d+);")
-
-
-class Content(Protocol):
-    """Pictures (PIL, RGB), texts, or pairs of texts, loaded one by one."""
-
-    @property
-    def kind(self) -> Kind:
-        """Pictures ("image") or texts ("text")."""
-
-    def __len__(self) -> int:
-        """Number of examples."""
-
-    def __getitem__(self, index: int) -> Any:
-        """Load one."""
 
 
 def content_properties(

@@ -279,18 +279,18 @@ def _arrow_table(path: Path, parts: list[_Part]) -> ExampleTable:
         if name in schema.names and not _is_text(schema.field(name).type):
             raise InputError(f"{path}: the column {name!r} holds {schema.field(name).type}, and no texts.")
     rows = sum(part.rows for part in parts)
-    _require_room(path, rows * len(labels) * TEXT_BYTES, "Embed it in parts.")
+    require_memory(path, rows * len(labels) * TEXT_BYTES, "Embed it in parts.")
     columns: dict[str, Sequence[Any]] = {name: [] for name in labels}
     for part in parts:
         with _reading(part.file):
             read = part.read(labels)
-            _require_room(path, read.nbytes, "Embed it in parts.")
+            require_memory(path, read.nbytes, "Embed it in parts.")
         for name in labels:
             columns[name] += _as_texts(read[name], features.get(name, {}))  # type: ignore[operator]
     if pictures is not None:
         if stored:
             largest = max(parts, key=lambda part: part.size)
-            _require_room(largest.file, 2 * largest.size, "Write smaller row groups, such as row_group_size=100.")
+            require_memory(largest.file, 2 * largest.size, "Write smaller row groups, such as row_group_size=100.")
             columns[pictures] = StoredPictures(parts, pictures)
         columns[IMAGE] = columns.pop(pictures)
     if any(part.split for part in parts) and "split" not in columns:
@@ -298,12 +298,12 @@ def _arrow_table(path: Path, parts: list[_Part]) -> ExampleTable:
     return ExampleTable(columns, tuple(dict.fromkeys(part.file for part in parts)), tuple(notes))
 
 
-def _require_room(path: Path, size: int, advice: str) -> None:
-    """Raise InputError if something would take more than half of the free memory."""
+def require_memory(what: Any, size: int, advice: str, largest: str = "") -> None:
+    """Raise InputError if something would take more than half of the free memory, before it is read."""
     free = available_memory()
     if free is not None and size > free / 2:
         raise InputError(
-            f"{path} would take {in_words(size)} of the {in_words(free)} of memory that are free. {advice}"
+            f"{what} would take {in_words(size)} of the {in_words(free)} of memory that are free{largest}. {advice}"
         )
 
 

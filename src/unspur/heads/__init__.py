@@ -3,8 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from unspur._names import HEADS as MODULES
 from unspur._registry import HEAD_POINTS, Registry
+from unspur._registry import HEADS as MODULES
 from unspur.heads.base import Head as Head
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from unspur.heads.reweighted import SUBG as SUBG
     from unspur.heads.reweighted import GroupWeighted as GroupWeighted
 
-#: Every head by name: those in `_names`, and those that other packages offer as ``unspur.heads``.
+#: Every head by name: those in `_registry`, and those that other packages offer as ``unspur.heads``.
 HEADS = Registry(
     {name: getattr(import_module(f"unspur.heads.{module}"), name) for name, module in MODULES.items()},
     HEAD_POINTS,

@@ -287,7 +287,7 @@ class Head(LinearClassifier):
     """Base of the last layers: linear logits ``x coefᵀ + intercept`` for a main label of two or more classes.
 
     A subclass implements `_train`. Its `__init__` sets the parameters of `_parameter_constraints`, as that of
-    `SolverHead` does. It is registered by one line in ``_names.py``, or by an entry point of another package
+    `SolverHead` does. It is registered by one line in ``_registry.py``, or by an entry point of another package
     (``_registry.py``). A grid of its own goes to `unspur.selection.GRIDS`.
     """
 

@@ -55,7 +55,13 @@ def connected(where: str, *, patience: float = CONNECT_SECONDS, default: bool = 
             yield client
         return
     with _client(distributed, where, patience, default) as client:
-        _expect_workers(client, where, patience)
+        try:
+            client.wait_for_workers(1, timeout=patience)
+        except TimeoutError as error:
+            raise InputError(
+                f"The Dask scheduler at {where} has no workers after {patience:g} s. Start some with "
+                f"{worker_command(where)}."
+            ) from error
         _expect_this_version(client, where)
         yield client
 
@@ -87,16 +93,6 @@ def _require_address(file: str) -> None:
         raise InputError(
             f"{file} is not a file that a Dask scheduler wrote ({brief(error)}). Pass the one of dask scheduler "
             "--scheduler-file, or the address that it prints."
-        ) from error
-
-
-def _expect_workers(client: Any, where: str, patience: float) -> None:
-    try:
-        client.wait_for_workers(1, timeout=patience)
-    except TimeoutError as error:
-        raise InputError(
-            f"The Dask scheduler at {where} has no workers after {patience:g} s. Start some with "
-            f"{worker_command(where)}."
         ) from error
 
 

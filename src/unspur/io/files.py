@@ -39,6 +39,7 @@ from unspur._reading import (
 from unspur._typing import Array, FloatArray
 from unspur.embed.examples import label_column
 from unspur.embed.store import ROWS, EmbeddingStore, is_store
+from unspur.embed.tables import require_memory
 from unspur.exceptions import InputError, NotFiniteError
 from unspur.io.artifact import atomic
 from unspur.io.parquet import label_like_fields, read_parquet, stored_parquet
@@ -49,7 +50,6 @@ from unspur.io.table import (
     load_npy,
     no_features,
     require_known,
-    require_memory,
     words_of,
 )
 from unspur.rows import Columns, MemoryRows, StoredRows
@@ -177,9 +177,9 @@ def with_missing_values(table: Table, classes: Sequence[str], others: Sequence[s
         values = column.tolist()
         words = {value for value in values if isinstance(value, str)}
         missing = {word for word in words if word in MISSING_VALUE_WORDS or not word.strip()}
-        numbers = {}
-        if suffix_of(table.path) in TEXT_TABLES or table.path.is_dir():  # only text has numbers among its words
-            numbers = _whole_numbers(words - missing)
+        is_text = suffix_of(table.path) in TEXT_TABLES or table.path.is_dir()  # where words may be numbers
+        whole = is_text and all(WHOLE_NUMBER.fullmatch(word) for word in words - missing)
+        numbers = {word: int(word.split(".")[0]) for word in words - missing} if whole else {}
         if missing or numbers:
             known = [value not in missing and value is not None for value in values]
             rest = [numbers.get(value, value) for value, there in zip(values, known, strict=True) if there]
@@ -206,13 +206,6 @@ def with_missing_values(table: Table, classes: Sequence[str], others: Sequence[s
                 by = "case"
             notes.append(f"{name} in {table.path} has {' and '.join(said)}, classes that differ by {by} alone.")
     return replace(table, columns=columns, undecoded=undecoded), notes
-
-
-def _whole_numbers(words: set[str]) -> dict[str, int]:
-    """The numbers that words stand for, if all of them are whole."""
-    if not all(WHOLE_NUMBER.fullmatch(word) for word in words):
-        return {}
-    return {word: int(word.split(".")[0]) for word in words}
 
 
 def is_parquet(paths: Sequence[str | Path]) -> bool:
@@ -277,9 +270,8 @@ def _read_single(path: Path, ignore: tuple[str, ...], memory: str | None, option
         raise InputError(f"{path} cannot be read as a {kind} file of rows: {brief(error)}.") from error
     if memory is not None:
         return Table(path, rows, None, {})
-    require_memory(
-        path, len(rows) * rows.shape[1] * rows.dtype.itemsize, "", "Pass --memory 1GB to leave its rows in the file."
-    )
+    size = len(rows) * rows.shape[1] * rows.dtype.itemsize
+    require_memory(path, size, "Pass --memory 1GB to leave its rows in the file.")
     return Table(path, rows.at_random(), None, {})
 
 
@@ -307,29 +299,23 @@ def _read_csv(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> T
             raise InputError(f"{path} cannot be read as CSV: it has no lines.")
         require_distinct(path, header)
         require_known(path, header, ignore)
-        return _csv_rows(path, header, lines, labels, ignore)
-
-
-def _csv_rows(
-    path: Path, header: list[str], lines: Iterable[list[str]], labels: tuple[str, ...], ignore: tuple[str, ...]
-) -> Table:
-    require_labels(path, header, [name for name in labels if name in header or not name.endswith(".npy")])
-    aside = [i for i, name in enumerate(header) if name in labels]
-    wanted = [i for i, name in enumerate(header) if name not in labels and name not in ignore]
-    if not wanted:
-        raise InputError(f"{path} has no feature columns besides {listed(header)}.")
-    rows: list[FloatArray] = []
-    texts: list[list[str]] = []
-    for line in filter(None, lines):
-        if len(line) != len(header):
-            raise InputError(f"{path}: row {len(rows) + 1} has {len(line)} fields; the header has {len(header)}.")
-        try:
-            rows.append(np.array([line[i] for i in wanted], dtype=np.float64))
-        except ValueError:  # an empty field, or none that is a number
-            if any(_number(line[i]) is None for i in wanted):
-                _refuse_text(path, {i: header[i] for i in wanted}, len(rows) + 1, chain([line], lines))
-            rows.append(np.array([_number(line[i]) for i in wanted], dtype=np.float64))
-        texts.append([line[i] for i in aside])
+        require_labels(path, header, [name for name in labels if name in header or not name.endswith(".npy")])
+        aside = [i for i, name in enumerate(header) if name in labels]
+        wanted = [i for i, name in enumerate(header) if name not in labels and name not in ignore]
+        if not wanted:
+            raise InputError(f"{path} has no feature columns besides {listed(header)}.")
+        rows: list[FloatArray] = []
+        texts: list[list[str]] = []
+        for line in filter(None, lines):
+            if len(line) != len(header):
+                raise InputError(f"{path}: row {len(rows) + 1} has {len(line)} fields; the header has {len(header)}.")
+            try:
+                rows.append(np.array([line[i] for i in wanted], dtype=np.float64))
+            except ValueError:  # an empty field, or none that is a number
+                if any(_number(line[i]) is None for i in wanted):
+                    _refuse_text(path, {i: header[i] for i in wanted}, len(rows) + 1, chain([line], lines))
+                rows.append(np.array([_number(line[i]) for i in wanted], dtype=np.float64))
+            texts.append([line[i] for i in aside])
     if not rows:
         raise InputError(f"{path} has a header but no rows.")
     columns = {header[i]: _with_nones([text[k] for text in texts]) for k, i in enumerate(aside)}
@@ -384,8 +370,8 @@ def read_arrays(path: Path, ignore: tuple[str, ...]) -> dict[str, Array]:
             require_memory(
                 path,
                 sum(info.file_size for info in largest),
-                f" (largest: {quoted([info.filename for info in largest[:2]])})",
                 "Write its rows as .npy, and pass --memory 1GB to leave them there.",
+                f" (largest: {quoted([info.filename for info in largest[:2]])})",
             )
             return {name: _unpacked(archive, info) for name, info in wanted.items()}
     except InputError:

@@ -14,15 +14,15 @@ from unspur._extras import require
 from unspur._files import staging_dir
 from unspur._reading import index_columns, listed, quoted, require_distinct, require_labels
 from unspur._typing import Array
+from unspur.embed.tables import require_memory
 from unspur.exceptions import InputError, NotFiniteError, OutputExistsError
 from unspur.io.artifact import output_exists
-from unspur.io.table import Table, no_features, require_known, require_memory, tables_of_one_type
+from unspur.io.table import Table, no_features, require_known, tables_of_one_type
 from unspur.removers import Remover
 from unspur.rows.backends import find_files
 from unspur.rows.parquet import (
     Layout,
     ParquetRows,
-    RowGroup,
     as_labels,
     batches,
     is_number,
@@ -51,7 +51,7 @@ def read_parquet(files: Sequence[Path], labels: tuple[str, ...], ignore: tuple[s
         with readable(path):
             metadata = _module().read_metadata(path)
         size += sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
-    require_memory(file_names(files), size, "", "Pass --memory 1GB to leave the rows in their files.")
+    require_memory(file_names(files), size, "Pass --memory 1GB to leave the rows in their files.")
     parts = [_read_file(path, labels, ignore) for path in files]
     parts = [part for part in parts if len(part.Z)] or parts[:1]  # without rows nothing says how long lists are
     first = parts[0]
@@ -326,7 +326,13 @@ def _clean(remover: Remover, rows: ParquetRows, path: Path, target: Path, ignore
                 if group.path != path.absolute():
                     continue
                 for batch in batches(file, group, kept, step):
-                    clean = _arrays(layout, _transformed(remover, values_of(batch, layout, group), group), schema)
+                    z = values_of(batch, layout, group)
+                    if not np.isfinite(z.sum()) and not np.isfinite(z).all():
+                        raise NotFiniteError(
+                            f"{group} has {int(np.sum(~np.isfinite(z)))} values that are NaN or infinite. Drop those "
+                            "rows or fill the values in."
+                        )
+                    clean = _arrays(layout, remover.removal_(z), schema)
                     columns = [clean[name] if name in clean else batch.column(name) for name in kept]
                     writer.write_table(pa.table(columns, schema=schema), row_group_size=step)
 
@@ -355,12 +361,3 @@ def _arrays(layout: Layout, z: Array, schema: Any) -> dict[str, Any]:
     kind = schema.field(name).type
     values = pa.array(np.ascontiguousarray(z).reshape(-1)).cast(kind.value_type)
     return {name: pa.FixedSizeListArray.from_arrays(values, type=kind)}
-
-
-def _transformed(remover: Remover, z: Array, group: RowGroup) -> Array:
-    if not np.isfinite(z.sum()) and not np.isfinite(z).all():
-        raise NotFiniteError(
-            f"{group} has {int(np.sum(~np.isfinite(z)))} values that are NaN or infinite. Drop those rows or fill the "
-            "values in."
-        )
-    return remover.removal_(z)

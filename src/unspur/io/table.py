@@ -17,13 +17,12 @@ import numpy as np
 from unspur import _reading
 from unspur._arrays import is_missing
 from unspur._reading import brief, listed, nearest, quoted
-from unspur._resources import available_memory
 from unspur._typing import Array, BoolArray, IntArray
 from unspur.exceptions import InputError
 from unspur.removers import Remover
 from unspur.rows import StoredRows
 from unspur.rows.backends import SINGLE_FILES
-from unspur.rows.stored import as_bytes, divide, in_words
+from unspur.rows.stored import as_bytes, divide
 from unspur.selection import column_variances
 
 #: Fewest rows for a warning about the order of their values.
@@ -79,7 +78,7 @@ class Table:
         column = self.label(name)
         if column.shape != (len(self.Z),):
             raise InputError(f"{name} of {self.path} has shape {column.shape}; {len(self.Z)} values are needed.")
-        chosen = np.flatnonzero(_is(column, value))
+        chosen = np.flatnonzero(_written_as(column, value))
         if not len(chosen):
             there = sorted(set(words_of(column)))
             more = f", … ({len(there)} values)" if len(there) > 10 else ""
@@ -133,7 +132,7 @@ class Table:
         return self
 
 
-def _is(column: Array, value: str) -> BoolArray:
+def _written_as(column: Array, value: str) -> BoolArray:
     """Mask of values that are written as `value` or, for numbers, equal it."""
     same = np.array([word == value for word in words_of(column)], dtype=bool)
     if same.any() or column.dtype.kind not in "iufM":
@@ -262,15 +261,6 @@ def load_npy(path: Path, what: str, *, mapped: bool = False) -> Array:
         return _reading.load_npy(path, mapped=mapped)
     except (ValueError, OSError) as error:
         raise InputError(f"{path} cannot be read as a .npy file of {what}: {brief(error)}.") from error
-
-
-def require_memory(what: Any, size: int, largest: str, advice: str) -> None:
-    """Refuse what would take more than half of the free memory, before it is read."""
-    free = available_memory()
-    if free is not None and size > free / 2:
-        raise InputError(
-            f"{what} would take {in_words(size)} of the {in_words(free)} of memory that are free{largest}. {advice}"
-        )
 
 
 def require_known(path: Path, names: list[str], ignore: tuple[str, ...]) -> None:

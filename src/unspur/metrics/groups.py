@@ -19,9 +19,8 @@ from sklearn.utils.metadata_routing import MetadataRequest
 
 from unspur._arrays import on_numpy, to_python
 from unspur._extras import require
-from unspur._markup import MarkupTable
 from unspur._reading import brief
-from unspur._text import one_line
+from unspur._text import MarkupTable, one_line
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import ArgumentError, InputError, LabelError
 from unspur.labels import ClassLabel, class_label, named_concepts, series_name

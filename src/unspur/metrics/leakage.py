@@ -16,7 +16,6 @@ from scipy.stats import t as student
 from sklearn.model_selection import KFold, StratifiedKFold
 
 from unspur._arrays import on_numpy
-from unspur._dates import date_text, holds_dates
 from unspur._resources import map_blocks, one_blas_thread
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur._validation import require_same_columns
@@ -30,7 +29,7 @@ from unspur.clusters import (
     splits_of_known,
 )
 from unspur.exceptions import GroupSizeError, InputError, LabelError
-from unspur.labels import NOT_NUMBERS, ClassLabel, as_numbers, class_label, missing_number
+from unspur.labels import NOT_NUMBERS, ClassLabel, as_numbers, class_label, date_text, holds_dates, missing_number
 from unspur.metrics.groups import mean_interval, p_above, tail_probability
 from unspur.metrics.probes import (
     Kind,

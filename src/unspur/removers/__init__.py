@@ -8,9 +8,9 @@ from importlib import import_module
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from unspur._names import REMOVERS as MODULES
 from unspur._reading import brief
 from unspur._registry import REMOVER_POINTS, Registry
+from unspur._registry import REMOVERS as MODULES
 from unspur._typing import Array
 from unspur.exceptions import ArtifactError
 from unspur.io.artifact import Shapes, read_artifact
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from unspur.removers.leace import SPLINCE as SPLINCE
     from unspur.removers.rlace import RLACE as RLACE
 
-#: Every remover by name: those in `_names`, and those that other packages offer as ``unspur.removers``.
+#: Every remover by name: those in `_registry`, and those that other packages offer as ``unspur.removers``.
 REMOVERS = Registry(
     {name: getattr(import_module(f"unspur.removers.{module}"), name) for name, module in MODULES.items()},
     REMOVER_POINTS,

@@ -16,7 +16,6 @@ from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted
 
 from unspur._arrays import on_numpy, to_original_type, to_python
-from unspur._dates import as_date, is_date
 from unspur._reading import NUMBER, brief, require_kinds
 from unspur._resources import one_thread_if_small
 from unspur._typing import Array
@@ -33,7 +32,7 @@ from unspur.certificate import Certificate, certify
 from unspur.clusters import cluster_codes, copies, fingerprint, has_continuous_columns, row_hashes
 from unspur.exceptions import InputError, NothingRemovedWarning, UsedRowsWarning
 from unspur.io import artifact
-from unspur.labels import class_label, label_columns, main_column, require_no_missing
+from unspur.labels import as_date, class_label, is_date, label_columns, main_column, require_no_missing
 from unspur.options import to_json
 from unspur.removers.concepts import read_concepts
 from unspur.removers.saved import require_numbers, require_sound

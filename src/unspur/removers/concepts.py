@@ -9,7 +9,6 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from unspur._arrays import on_numpy
-from unspur._dates import holds_dates
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError, LabelError
 from unspur.labels import (
@@ -18,6 +17,7 @@ from unspur.labels import (
     as_numbers,
     class_label,
     columns_in_order,
+    holds_dates,
     label_columns,
     missing_number,
 )

@@ -235,47 +235,36 @@ def cleaned(remover: Remover, rows: Mapping[str, LabelledData]) -> dict[str, Arr
         return {name: np.asarray(remover.transform(part.X)) for name, part in rows.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class MethodComparison:
-    """Fits other methods on the rows of the removal, and evaluates them in the same way."""
+def compare_with(name: str, evaluate: Evaluator, removal: RemovalResult, probed: IntArray) -> MethodResult:
+    """Another method by name, fitted and evaluated on the rows of the removal; or the problem that prevents it.
 
-    evaluate: Evaluator
-    #: Unweighted heads on the original rows and after the removal, and the group-weighted one after it.
-    before: HeadEvaluation
-    after: HeadEvaluation
-    weighted_after: HeadEvaluation | None
-    #: Test rows that probes are measured on, by number.
-    probed: IntArray
+    Probes are measured on the test rows `probed`, by number.
+    """
+    registry = REMOVERS if name in REMOVERS else HEADS
+    try:
+        with registry.named_errors(name):
+            if registry is REMOVERS:
+                return _other_removal(name, evaluate, removal, probed)
+            found = evaluate(name)
+            return method_result(name, 0, found, changes(removal.before, found, evaluate.test))
+    except UnspurError as error:
+        return MethodResult(name, 0, None, problem=str(error))
 
-    def __call__(self, name: str) -> MethodResult:
-        """The result of one method by name, or the problem that prevents one."""
-        measure, registry = (self._remover, REMOVERS) if name in REMOVERS else (self._head, HEADS)
-        try:
-            with registry.named_errors(name):
-                return measure(name)
-        except UnspurError as error:
-            return MethodResult(name, 0, None, problem=str(error))
 
-    def _remover(self, name: str) -> MethodResult:
-        rows, test = self.evaluate.rows, self.evaluate.test
-        remover = make_remover(name, "group", self.evaluate.seed)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the result has the same facts: directions removed, and accuracy
-            fit_remover(remover, rows["training"], rows.get("validation"))
-            clean = cleaned(remover, rows)
-        found = self.evaluate(PLAIN, clean)
-        result = method_result(name, remover.spurious_.dim, found, changes(self.before, found, test))
-        result = replace(
-            relative_to_removal(result, found, self.after, test),
-            leakage=probes(clean["test"][self.probed], test.select(self.probed), seed=self.evaluate.seed)[0],
-        )
-        return replace(
-            result, weighted=group_weighted_result(self.evaluate, result, clean, self.before, self.weighted_after)
-        )
-
-    def _head(self, name: str) -> MethodResult:
-        found = self.evaluate(name)
-        return method_result(name, 0, found, changes(self.before, found, self.evaluate.test))
+def _other_removal(name: str, evaluate: Evaluator, removal: RemovalResult, probed: IntArray) -> MethodResult:
+    rows, test = evaluate.rows, evaluate.test
+    remover = make_remover(name, "group", evaluate.seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the result has the same facts: directions removed, and accuracy
+        fit_remover(remover, rows["training"], rows.get("validation"))
+        clean = cleaned(remover, rows)
+    found = evaluate(PLAIN, clean)
+    result = method_result(name, remover.spurious_.dim, found, changes(removal.before, found, test))
+    return replace(
+        relative_to_removal(result, found, removal.after, test),
+        leakage=probes(clean["test"][probed], test.select(probed), seed=evaluate.seed)[0],
+        weighted=group_weighted_result(evaluate, result, clean, removal.before, removal.weighted_after),
+    )
 
 
 def methods_to_compare(names: Sequence[str], remover: Any) -> list[str]:

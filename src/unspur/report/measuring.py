@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 from unspur._arrays import to_python
 from unspur._data import LabelledData, decode_rows, require_same_features
 from unspur._resources import one_thread_if_small
-from unspur._typing import Array, IntArray
+from unspur._typing import Array
 from unspur._version import __version__
 from unspur.auditing import Audit, audit
 from unspur.certificate import Certificate
@@ -37,8 +37,8 @@ from unspur.options import SGD, PaperVariant
 from unspur.removers import Remover
 from unspur.report.baselines import (
     Evaluator,
-    MethodComparison,
     cleaned,
+    compare_with,
     evaluate_removal,
     evaluate_strengths,
     methods_to_compare,
@@ -137,7 +137,9 @@ def measure(
     methods = methods_to_compare(compare, remover)
     rows = _rows(remover, train, test, validation, (main, concept))
     training, testing = rows["training"], rows["test"]
-    fitted = _fitted_on(remover, training)
+    # On these rows, or on those of them whose concept is known.
+    fitted_on = (training.X, training.X[training.concept_known])
+    fitted = any(fingerprint(row_hashes(z)) == remover.training_hash_ for z in fitted_on)
     notes = _about_columns(training.X, remover) if notes is None else [note[:1].upper() + note[1:] for note in notes]
     content = content_of(pictures, texts, len(testing))
     names = _ids(ids, content, len(testing), numbers)
@@ -158,17 +160,17 @@ def measure(
         strengths: tuple[StrengthResult, ...] = ()
         if remover.n_removed_:
             strengths = evaluate_strengths(evaluate, remover.strength_, removal, left, clean, probed)
-        compare_method = MethodComparison(evaluate, before, after, removal.weighted_after, probed)
         for name in methods:
             report(name)
-            results.append(compare_method(name))
+            results.append(compare_with(name, evaluate, removal, probed))
         report("directions")
         layers = before.layer, after.layer
         directions = directions_of(remover, (_spurious_names(remover, testing), main), layers, testing.X)
         view = view_of(directions, remover, testing.X, clean["test"], layers)
         angles, shared = angles_and_shared_variance(score_directions(remover), remover.main_.basis, testing.X)
         report("pictures")
-        chosen = sample_each_group(testing.group, before.accuracy.rows.size, ROWS_SHOWN_PER_GROUP, showing)
+        members = [np.flatnonzero(testing.group == g) for g in range(before.accuracy.rows.size)]
+        chosen = np.concatenate([showing.permutation(rows)[:ROWS_SHOWN_PER_GROUP] for rows in members])
         pixels = None
         if image_shape is not None:
             pixels = pixel_view(directions, testing.X, clean["test"], chosen, image_shape, to_pixels)
@@ -177,6 +179,7 @@ def measure(
             remarks = (*remarks, "Saliency maps are available for binary tasks only.")
         elif encoder is not None:
             saliency = saliency_maps(encoder, content, testing.X, remover, layers, chosen, reduction)
+    named = [word for name in testing.concept_names for word in ("--concept", name)]
     return Findings(
         main=main,
         concepts=testing.concept_names,
@@ -205,10 +208,11 @@ def measure(
         origin=origin_of(remover, rows, command=command, saved=saved, remarks=remarks, seed=seed),
         warnings=(*_warnings(remover, rows, results, guarantees.used), *notes),
         choice=removal.choice,
-        source=_row_options(main, testing) if source is None else source,
+        source=shlex.join(["FILE", "--main", main, *named]) if source is None else source,
         keep=_next_command(remover, command, saved),
         fitted_on_these=fitted,
-        numbered=_numbered(names, numbers),
+        # The file that rows are numbered in, if their names are such numbers.
+        numbered=numbers[0] if numbers is not None and names[0] == f"row {numbers[1][0] + 1}" else "",
         tilt=_tilt(remover.removal_),
         strength=remover.strength_,
         strengths=strengths,
@@ -240,11 +244,6 @@ def _tilt(removal: AffineMap) -> float:
     if not removal.right.shape[1]:
         return 0.0
     return float(principal_angles(*(Subspace.spanned_by(factor) for factor in (removal.right, removal.left))).max())
-
-
-def _fitted_on(remover: Remover, rows: LabelledData) -> bool:
-    """Whether these rows, or those of them whose concept is known, are the rows of the fit."""
-    return any(fingerprint(row_hashes(z)) == remover.training_hash_ for z in (rows.X, rows.X[rows.concept_known]))
 
 
 def _of_the_fit(remover: Remover, rows: LabelledData, main: str) -> dict[str, Any]:
@@ -318,11 +317,6 @@ def _rows(
     return found
 
 
-def _row_options(main: str, rows: LabelledData) -> str:
-    """Options that would describe these rows to the command line if they were in a file."""
-    return shlex.join(["FILE", "--main", main, *(word for name in rows.concept_names for word in ("--concept", name))])
-
-
 def _next_command(remover: Remover, command: str, saved: str | None) -> str:
     """A command that applies a removal that was saved, or saves it."""
     if saved is not None:
@@ -357,11 +351,6 @@ def _ids(
     if len(given) != n:
         raise InputError(f"There are {len(given)} ids for {n} test rows; each row needs one.")
     return tuple(map(str, given))
-
-
-def _numbered(called: Sequence[str], numbers: tuple[str, Sequence[int]] | None) -> str:
-    """The file that rows are numbered in, if their names are such numbers."""
-    return numbers[0] if numbers is not None and called[0] == f"row {numbers[1][0] + 1}" else ""
 
 
 def _warnings(
@@ -450,12 +439,6 @@ def renamed(trace: Trace | Traces, rows: LabelledData, main: str) -> Trace | Tra
     """The trace of a fit with the names of the labels in place of "concept[1]" and the like."""
     names = rows.concept_names
     return trace.renamed(main, dict(zip(numbered("concept", len(names)), names, strict=True)))
-
-
-def sample_each_group(group: Array, groups: int, each: int, rng: np.random.Generator) -> IntArray:
-    """`each` rows of every group, or all that a smaller group has, group by group."""
-    found = [rng.permutation(np.flatnonzero(group == g))[:each] for g in range(groups)]
-    return np.concatenate(found) if found else np.empty(0, dtype=np.intp)
 
 
 def origin_of(

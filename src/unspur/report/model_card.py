@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from unspur._markup import MarkupTable, in_markdown
+from unspur._text import MarkupTable, in_markdown
 from unspur._version import __version__
 from unspur.certificate import Certificate
 from unspur.metrics import GroupAccuracy

@@ -8,31 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.auditing import Audit
 from unspur.certificate import Certificate
-from unspur.embed.examples import Kind
+from unspur.embed.examples import Content
 from unspur.metrics import GroupAccuracy, Leakage
 from unspur.trace import Trace
 
 #: What a direction is about; "layer" is the direction of a head.
 Role: TypeAlias = Literal["spurious", "main", "layer"]
-
-
-class Content(Protocol):
-    """Pictures (PIL, RGB), texts, or pairs of texts that the rows are embeddings of, loaded one by one."""
-
-    @property
-    def kind(self) -> Kind:
-        """Pictures ("image") or texts ("text")."""
-
-    def __len__(self) -> int:
-        """Number of rows."""
-
-    def __getitem__(self, index: int) -> Any:
-        """The picture or text of one row."""
 
 
 @dataclass(frozen=True, slots=True)

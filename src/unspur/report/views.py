@@ -12,16 +12,14 @@ import numpy as np
 
 from unspur._extras import require
 from unspur._typing import Array, FloatArray, IntArray
-from unspur.embed.base import square
-from unspur.embed.examples import Kind, open_image
+from unspur.embed.examples import Content, Kind, open_image
 from unspur.embed.store import Reduction
 from unspur.exceptions import InputError
 from unspur.heads import Head
 from unspur.metrics import principal_angles, shared_variance
 from unspur.removers import Remover
-from unspur.report.results import Axis, Boundary, Content, Extremes, PixelView, Role, SaliencyMaps, View
+from unspur.report.results import Axis, Boundary, Extremes, PixelView, Role, SaliencyMaps, View
 from unspur.subspace import Subspace
-from unspur.surgery.folding import through_removal
 
 #: Missing files that an error names; more are counted.
 MAX_FILES_NAMED = 3
@@ -32,7 +30,6 @@ class Pictures:
     """Arrays, PIL images or paths, loaded as PIL images in RGB."""
 
     items: Any
-    root: Path | None = None
     kind: Kind = "image"
 
     def __len__(self) -> int:
@@ -42,13 +39,10 @@ class Pictures:
         """Load one picture."""
         item = self.items[index]
         if isinstance(item, str | PathLike):
-            return open_image(self._path(item), upright=True)
+            return open_image(Path(item), upright=True)
         if isinstance(item, np.ndarray):
             return _to_pil(item)
         return item.convert("RGB")
-
-    def _path(self, item: str | PathLike[str]) -> Path:
-        return Path(item) if self.root is None else self.root / item
 
     @property
     def ids(self) -> list[str] | None:
@@ -60,8 +54,8 @@ class Pictures:
 
     def missing(self) -> list[str]:
         """Files that do not exist."""
-        paths = [item for item in self.items if isinstance(item, str | PathLike)]
-        return [str(self._path(item)) for item in paths if not self._path(item).is_file()]
+        paths = [Path(item) for item in self.items if isinstance(item, str | PathLike)]
+        return [str(path) for path in paths if not path.is_file()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,13 +392,19 @@ def feature_maps(
         picture = content[row]
         prepared.append(encoder.prepare(picture))
         pictures.append(_as_network_sees(encoder, picture))
-    maps = _feature_maps(encoder, prepared)
+    found = []
+    for at in range(0, len(prepared), 16):
+        inputs = encoder.batch(prepared[at : at + 16])
+        found.append(encoder.where.run(encoder.feature_maps, inputs).float().cpu().numpy())
+    maps = np.concatenate(found).astype(np.float64)
     _require_same_rows(maps.mean(axis=(2, 3)), z[chosen], as_reduction(reduction), encoder.name)
     return maps, pictures
 
 
 def folded_weights(layers: tuple[Head, Head], remover: Remover, reduction: Reduction | None) -> dict[str, FloatArray]:
     """Weights (d,) of the heads on the output of the network."""
+    from unspur.surgery.folding import through_removal
+
     before, after = layers
     cleaned, _ = through_removal(remover.removal_, after.coef_.astype(np.float64), np.asarray(after.intercept_))
     found = {"before": before.coef_[0].astype(np.float64), "after": cleaned[0]}
@@ -418,15 +418,6 @@ def as_reduction(reduction: Any) -> Reduction | None:
     if not hasattr(reduction, "components_") or not hasattr(reduction, "mean_") or getattr(reduction, "whiten", False):
         raise InputError(f"reduction is a Reduction, or a PCA without whitening; got a {type(reduction).__name__}.")
     return Reduction(np.asarray(reduction.mean_), np.asarray(reduction.components_).T)
-
-
-def _feature_maps(encoder: Any, prepared: Sequence[Any]) -> FloatArray:
-    """The last feature maps of prepared pictures, shape (k, d, h, w)."""
-    found = []
-    for at in range(0, len(prepared), 16):
-        inputs = encoder.batch(prepared[at : at + 16])
-        found.append(encoder.where.run(encoder.feature_maps, inputs).float().cpu().numpy())
-    return np.concatenate(found).astype(np.float64)
 
 
 def _require_same_rows(embedded: FloatArray, z: Array, reduction: Reduction | None, name: str) -> None:
@@ -448,6 +439,8 @@ def _require_same_rows(embedded: FloatArray, z: Array, reduction: Reduction | No
 def _as_network_sees(encoder: Any, picture: Any) -> Any:
     """The picture as the network gets it, cropped and scaled, or scaled down to the size that a figure needs."""
     from PIL import Image
+
+    from unspur.embed.base import square
 
     preparation = getattr(encoder, "preparation", None)
     if preparation is not None:

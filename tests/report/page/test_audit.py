@@ -6,7 +6,7 @@ import numpy as np
 
 from tests.report.making import HOSTILE, toy_findings
 from unspur import audit
-from unspur.report.page.rendering import render
+from unspur.report.page import render
 
 
 def audited(names):

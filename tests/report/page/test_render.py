@@ -26,8 +26,8 @@ from tests.report.making import (
     toy_findings,
 )
 from unspur.exceptions import InputError
+from unspur.report.page import render
 from unspur.report.page.charts import MAX_SINGLE_TABLE_STEPS
-from unspur.report.page.rendering import render
 
 KINDS = [
     closed_form_findings,

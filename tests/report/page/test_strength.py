@@ -12,8 +12,7 @@ from unspur.compare import choose_head
 from unspur.datasets import make_toy
 from unspur.metrics import group_accuracy
 from unspur.report.measuring import measure
-from unspur.report.page import charts, verdict
-from unspur.report.page.rendering import render
+from unspur.report.page import charts, render, verdict
 from unspur.selection import penalty_grid
 
 

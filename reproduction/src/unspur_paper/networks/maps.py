@@ -35,8 +35,7 @@ from unspur._typing import Array
 from unspur._version import __version__
 from unspur.embed.base import Preparation, Where
 from unspur.embed.embedding import DISK_FULL_ERRORS, LOCK
-from unspur.embed.examples import Examples
-from unspur.embed.loading import loaded_batches
+from unspur.embed.examples import Examples, loaded_batches
 from unspur.embed.store import MANIFEST, Reduction, read_manifest
 from unspur.exceptions import ArtifactError, InputError
 from unspur.io.artifact import atomic

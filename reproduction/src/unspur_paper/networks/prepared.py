@@ -10,8 +10,7 @@ import numpy as np
 
 from unspur._typing import IntArray
 from unspur.embed.base import NetworkEncoder
-from unspur.embed.examples import Examples
-from unspur.embed.loading import thread_count
+from unspur.embed.examples import Examples, thread_count
 
 #: Bytes of prepared examples that are kept in memory, unless said otherwise.
 BUDGET = 4 * 2**30

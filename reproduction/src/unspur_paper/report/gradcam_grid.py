@@ -9,7 +9,7 @@ import numpy as np
 
 from unspur._typing import Array
 from unspur.report import figures
-from unspur.report.figures.maps import MapGrid
+from unspur.report.figures.rows import MapGrid
 from unspur.report.figures.style import Width
 from unspur_paper.experiments.gradcam_pictures import LookedAt
 from unspur_paper.report.gradcam_page import CLASSES, GROUPS

@@ -14,12 +14,10 @@ are not changed.
 
 from unspur.report.figures.accuracy import curves, group_bars
 from unspur.report.figures.ladder import ladder
-from unspur.report.figures.maps import gradcam_grid
-from unspur.report.figures.plane import DemoFigure, draw_demo, subspaces
+from unspur.report.figures.rows import draw_demo, gradcam_grid, subspaces
 from unspur.report.figures.style import check_format, write
 
 __all__ = [
-    "DemoFigure",
     "check_format",
     "curves",
     "draw_demo",

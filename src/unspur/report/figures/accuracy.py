@@ -83,8 +83,8 @@ def group_bars(
         groups = results.groups if groups is None else groups
         lacking = [result.name for result in results.judged if result.accuracy is None]
         results = {result.name: result.accuracy for result in results.judged if result.accuracy is not None}
-    bars = [measured(result, averages) for result in _same_groups(results).values()]
     names = _group_names(results, groups) + list(_AVERAGES if averages else ())
+    bars = [measured(result, averages) for result in results.values()]
     size = inches(width)
     panel = len(names) * (_BAR * len(results) + _GAP)
     figure = new_figure(size, panel + 0.4 + (LINE if lacking else 0.0))
@@ -152,17 +152,14 @@ def _write_value(
     elif share < 20:
         axis.text(high + 1.5, y, f"{share:.1f}", va="center_baseline", color="black", **look)
     else:
-        words = axis.text(1.5, y, f"{share:.1f}", va="center_baseline", color=_ink(area["facecolor"]), **look)
+        ink = max("#000000", "#FFFFFF", key=lambda ink: contrast_of(ink, area["facecolor"]))
+        words = axis.text(1.5, y, f"{share:.1f}", va="center_baseline", color=ink, **look)
         if area["hatch"]:
             words.set_bbox({"facecolor": area["facecolor"], "linewidth": 0, "pad": 0.6})
 
 
-def _ink(colour: str) -> str:
-    """Black or white, whichever is easier to read on a colour."""
-    return max("#000000", "#FFFFFF", key=lambda ink: contrast_of(ink, colour))
-
-
-def _same_groups(results: Mapping[str, GroupAccuracy]) -> Mapping[str, GroupAccuracy]:
+def _group_names(results: Mapping[str, GroupAccuracy], groups: Sequence[str] | None) -> list[str]:
+    """Names of the groups, which are the same for all methods."""
     if not results:
         raise InputError("There are no accuracies to draw; pass at least one method with its GroupAccuracy.")
     first, *others = results
@@ -172,15 +169,10 @@ def _same_groups(results: Mapping[str, GroupAccuracy]) -> Mapping[str, GroupAccu
                 f"{first!r} and {other!r} were evaluated on different groups: {results[first].levels} and "
                 f"{results[other].levels}. Evaluate both on the same labels."
             )
-    return results
-
-
-def _group_names(results: Mapping[str, GroupAccuracy], groups: Sequence[str] | None) -> list[str]:
-    first = next(iter(results.values()))
     if groups is None:
-        return first.labels()
-    if len(groups) != first.rows.size:
-        raise InputError(f"There are {first.rows.size} groups, and {len(groups)} names for them. Name each.")
+        return results[first].labels()
+    if len(groups) != results[first].rows.size:
+        raise InputError(f"There are {results[first].rows.size} groups, and {len(groups)} names for them. Name each.")
     return list(groups)
 
 

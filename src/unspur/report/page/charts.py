@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from scipy.special import ndtri
 
@@ -231,65 +231,11 @@ def _mark(scale: Scale, value: float, low: float, high: float, *, before: bool =
     return Mark(scale.at(value), scale.at(low), scale.at(high), before)
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """A figure, its change against the original rows, and their intervals, as text; empty if unknown."""
+def penalty_table(findings: Findings) -> dict[str, Any] | None:
+    """Worst group of the test rows by penalty, for heads before and after removal; None if no penalties were tried.
 
-    figure: str
-    interval: str = ""
-    change: str = ""
-    change_interval: str = ""
-    #: Whether the interval of the change leaves zero out.
-    clear: bool = False
-    #: The figure of a group-weighted head.
-    weighted: str = ""
-    weighted_interval: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One line of the table: of a group (by number) or of a summary (-1)."""
-
-    label: str
-    group: int
-    rows: str
-    cells: tuple[Cell, ...]
-    whiskers: tuple[Whisker, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Method:
-    """A column: name, number among the colours, the problem, if any, and penalties."""
-
-    name: str
-    series: int
-    problem: str
-    penalty: str = ""
-    weighted_penalty: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class AccuracyTable:
-    """Accuracies by group and method; `known` are the methods with figures, `height` is that of a chart in pixels."""
-
-    methods: tuple[Method, ...]
-    known: tuple[str, ...]
-    groups: tuple[Line, ...]
-    summaries: tuple[Line, ...]
-    ticks: tuple[Tick, ...]
-    height: float
-
-
-@dataclass(frozen=True, slots=True)
-class PenaltyTable:
-    """Worst group of the test rows by head and penalty: lines of (penalty, cells of (figure, whether chosen))."""
-
-    layers: tuple[str, ...]
-    lines: tuple[tuple[str, tuple[tuple[str, bool], ...]], ...]
-
-
-def penalty_table(findings: Findings) -> PenaltyTable | None:
-    """The table of unweighted and group-weighted heads before and after removal; None if no penalties were tried."""
+    Lines are (penalty, cells of (figure, whether chosen)).
+    """
     layers = [
         (f"{result.name}{kind}", layer)
         for result in (findings.before, findings.after)
@@ -301,9 +247,9 @@ def penalty_table(findings: Findings) -> PenaltyTable | None:
     lines = []
     for penalty in layers[0][1].worst_by_penalty:
         shares = [(layer.worst_by_penalty.get(penalty), layer.penalty == penalty) for _, layer in layers]
-        cells = tuple(("–" if share is None else f"{100 * share:.1f}", chosen) for share, chosen in shares)
+        cells = [("–" if share is None else f"{100 * share:.1f}", chosen) for share, chosen in shares]
         lines.append((f"{penalty:g}", cells))
-    return PenaltyTable(tuple(name for name, _ in layers), tuple(lines))
+    return {"layers": [name for name, _ in layers], "lines": lines}
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,36 +322,44 @@ def strength_chart(findings: Findings) -> StrengthChart | None:
     return StrengthChart(tuple(curves), x_ticks, ticks, _CURVE_BOTTOM + 22.0, lines)
 
 
-def accuracy_table(findings: Findings) -> AccuracyTable:
-    """A column for every method that could be evaluated; the others keep their name and their problem."""
+def accuracy_table(findings: Findings) -> dict[str, Any]:
+    """Accuracies by group, then averages, with a column for every method that could be evaluated.
+
+    The others keep their name and their problem. Whiskers of all methods are drawn in a chart of `height` pixels.
+    """
     known = [(k, result, result.accuracy) for k, result in enumerate(findings.judged) if result.accuracy is not None]
     lows = [low for _, _, accuracy in known for low in accuracy.interval()[..., 0].ravel().tolist()]
     scale = share_scale([*lows, *(accuracy.worst_interval()[0] for _, _, accuracy in known)])
-    methods = tuple(
-        Method(result.name, k, result.problem, _penalty(result), _penalty(result.weighted))
+    methods = [
+        {
+            "name": result.name,
+            "series": k,
+            "problem": result.problem,
+            "penalty": _penalty(result),
+            "weighted_penalty": _penalty(result.weighted),
+        }
         for k, result in enumerate(findings.judged)
-    )
+    ]
     groups, summaries = [], []
     if known:
         accuracy = known[0][2]
         for number, count in enumerate(accuracy.rows.ravel().tolist()):
             measured = partial(_of_group, number=number)
-            rows = formatting.count(count)
-            groups.append(_line(findings.groups[number], number, rows, known, scale, measured))
+            groups.append(_line(findings.groups[number], number, formatting.count(count), known, scale, measured))
         in_groups, all_rows = formatting.count(int(accuracy.rows.sum())), formatting.count(accuracy.n_rows)
         summaries = [
             _line("worst group", -1, "", known, scale, _of_worst, "worst_change"),
             _line("average over groups", -1, in_groups, known, scale, _of_groups, "group_average_change"),
             _line("average over rows", -1, all_rows, known, scale, _of_rows, "average_change"),
         ]
-    return AccuracyTable(
-        methods=methods,
-        known=tuple(result.name for _, result, _ in known),
-        groups=tuple(groups),
-        summaries=tuple(summaries),
-        ticks=tuple(share_ticks(scale)),
-        height=METHOD_STEP * max(1, len(known)) + 5.0,
-    )
+    return {
+        "methods": methods,
+        "known": [result.name for _, result, _ in known],
+        "groups": groups,
+        "summaries": summaries,
+        "ticks": share_ticks(scale),
+        "height": METHOD_STEP * max(1, len(known)) + 5.0,
+    }
 
 
 def _penalty(result: MethodResult | None) -> str:
@@ -440,8 +394,8 @@ def _line(
     scale: Scale,
     measured: Callable[[GroupAccuracy], Measured],
     change: str = "",
-) -> Line:
-    """One line: what is `measured` of every method, with the `change` of that name."""
+) -> dict[str, Any]:
+    """One line, of a group (by number) or of a summary (-1): what is `measured` of every method, with its `change`."""
     cells, whiskers = [], []
     for place, (series, result, accuracy) in enumerate(known):
         share, (low, high) = measured(accuracy)
@@ -452,19 +406,21 @@ def _line(
             title = f"{result.name}: {formatting.percent(share)} ({formatting.bounds(low, high)})"
             at = scale.at(share), scale.at(low), scale.at(high)
             whiskers.append(Whisker(*at, METHOD_STEP * place + 9.0, series, title))
-    return Line(label, group, rows, tuple(cells), tuple(whiskers))
+    return {"label": label, "group": group, "rows": rows, "cells": cells, "whiskers": whiskers}
 
 
 def _cell(
-    share: float, interval: tuple[float, float], change: Change | None = None, weighted: Measured | None = None
-) -> Cell:
+    share: float, interval: tuple[float, float], change: Change | None, weighted: Measured | None
+) -> dict[str, Any]:
+    """A figure, its change against the original rows, and the figure of a group-weighted head; "" if not known."""
+    names = ("figure", "interval", "change", "change_interval", "is_clear", "weighted", "weighted_interval")
     if math.isnan(share):
-        return Cell("no rows")
+        return dict.fromkeys(names, "") | {"figure": "no rows"}
     beside = ("", "") if weighted is None else (f"{100 * weighted[0]:.1f}", formatting.bounds(*weighted[1]))
     signed = ("", "", False)
     if change is not None:
         signed = formatting.signed(change.value), formatting.signed_bounds(change.low, change.high), change.clear
-    return Cell(f"{100 * share:.1f}", formatting.bounds(*interval), *signed, *beside)
+    return dict(zip(names, (f"{100 * share:.1f}", formatting.bounds(*interval), *signed, *beside), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -656,7 +612,8 @@ def t_scale(z: float, values: Iterable[float]) -> TScale:
 
 
 def _ladder(name: str, trace: Trace, scale: TScale, method: str) -> Ladder:
-    two = method != "INLP" and _two_tests(trace, scale.z)
+    # The second test was part of the decision if every accepted direction passed it.
+    two = method != "INLP" and all(_passes(step, scale.z) for step in trace if step.verdict.proper)
     rungs = tuple(_rung(step, scale, two) for step in trace)
     return Ladder(
         name=formatting.clipped(name, 80),
@@ -673,11 +630,6 @@ def _ladder(name: str, trace: Trace, scale: TScale, method: str) -> Ladder:
         two_tests=two,
         round_zero_note=trace.round_zero_note,
     )
-
-
-def _two_tests(trace: Trace, z: float) -> bool:
-    """Whether every accepted direction passed the second test, so that it was part of the decision."""
-    return all(_passes(step, z) for step in trace if step.verdict.proper)
 
 
 def _passes(step: Step, z: float) -> bool:
@@ -718,31 +670,14 @@ def _t_ticks(scale: TScale) -> list[Tick]:
         tick = Tick(scale.at(value), formatting.number(value, 0 if value == int(value) else 2))
         inside = scale.low < value < scale.high and 3.0 <= tick.at <= 97.0
         gap = _GAP if abs(value) != scale.z else 0.0  # both thresholds, if possible at all
-        if inside and all(abs(tick.at - other.at) >= _apart(tick, other) + gap for other in chosen):
+        touch = {other: _CHARACTER * (len(tick.label) + len(other.label)) / 2 for other in chosen}
+        if inside and all(abs(tick.at - other.at) >= distance + gap for other, distance in touch.items()):
             chosen.append(tick)
     return sorted(chosen, key=lambda tick: tick.at)
 
 
-def _apart(one: Tick, other: Tick) -> float:
-    """Distance of two ticks, in percent, at which their labels touch."""
-    return _CHARACTER * (len(one.label) + len(other.label)) / 2
-
-
-@dataclass(frozen=True, slots=True)
-class AuditLine:
-    """One column of the audit as text: its numbers with their intervals, and the verdict."""
-
-    name: str
-    named: bool
-    removed: bool
-    travels: tuple[str, str]
-    visible: tuple[str, str]
-    gap: tuple[str, str]
-    verdict: str
-
-
-def audit_lines(findings: Findings) -> list[AuditLine]:
-    """The first columns of the audit, those that are named before others."""
+def audit_lines(findings: Findings) -> list[dict[str, Any]]:
+    """The first columns of the audit as text: numbers with their intervals, and the verdict."""
     if findings.audit is None:
         return []
 
@@ -753,14 +688,14 @@ def audit_lines(findings: Findings) -> list[AuditLine]:
         return value, f"{low} – {high}"
 
     return [
-        AuditLine(
-            name=formatting.clipped(column.name, 80),
-            named=column.named,
-            removed=column.name in findings.concepts,
-            travels=told(column.association, 1.0, 2),
-            visible=("–", "") if column.visibility is None else told(column.visibility, 100.0, 0),
-            gap=told(column.gap, 100.0, 1),
-            verdict="; ".join((column.verdict, *column.notes)),
-        )
+        {
+            "name": formatting.clipped(column.name, 80),
+            "named": column.named,
+            "removed": column.name in findings.concepts,
+            "travels": told(column.association, 1.0, 2),
+            "visible": ("–", "") if column.visibility is None else told(column.visibility, 100.0, 0),
+            "gap": told(column.gap, 100.0, 1),
+            "verdict": "; ".join((column.verdict, *column.notes)),
+        }
         for column in findings.audit.columns[:MAX_AUDIT_LINES]
     ]

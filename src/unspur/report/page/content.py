@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 
 from unspur._typing import Array, FloatArray
+from unspur.embed.examples import Content
 from unspur.report.colours import MAP_COLOURS, full_colour_value, overlay_map
 from unspur.report.page import formatting
 from unspur.report.page.charts import group_path
-from unspur.report.results import Boundary, Content, Findings, PixelView
+from unspur.report.results import Boundary, Findings, PixelView
 
 #: Characters that scores, ids and texts may take.
 MAX_SCORE_CHARACTERS, MAX_ID_CHARACTERS, MAX_TEXT_CHARACTERS = 600_000, 300_000, 1_000_000
@@ -282,92 +283,37 @@ def lossless(values: Any) -> str:
     return _address(Image.fromarray(np.asarray(values, dtype=np.uint8)), "png", optimize=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Example:
-    """One row: name, group (-1: not known), score, and its picture or text."""
+def meanings(findings: Findings, pictures: Mapping[int, Any]) -> list[dict[str, Any]]:
+    """What directions mean, by role: the rows at both ends of each, and, if rows are pictures, the direction as one.
 
-    id: str
-    group: int
-    score: str
-    source: str = ""
-    text: str = ""
-    coarse: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """One end of a direction."""
-
-    title: str
-    examples: tuple[Example, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Meaning:
-    """A direction, the rows at both of its ends, and the direction as a picture if rows are pictures."""
-
-    name: str
-    role: str
-    ends: tuple[End, End]
-    picture: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Role:
-    """Directions of one role: the first ones, the others, and how many were found in all."""
-
-    name: str
-    first: tuple[Meaning, ...]
-    rest: tuple[Meaning, ...]
-    total: int
-
-    @property
-    def counted(self) -> str:
-        """How many of them the page has, if not all: "the first 6 of 11 spurious directions"."""
-        return _first_of(len(self.first) + len(self.rest), self.total, self.name)
-
-    @property
-    def more(self) -> str:
-        """Title of the others: "4 more of the 11 spurious directions"."""
-        if len(self.first) + len(self.rest) == self.total:
-            return formatting.plural(len(self.rest), f"more {self.name} direction")
-        return f"{len(self.rest)} more of the {self.total} {self.name} directions"
-
-
-@dataclass(frozen=True, slots=True)
-class RowPictures:
-    """Pictures of one row side by side."""
-
-    id: str
-    group: int
-    sources: tuple[tuple[str, str], ...]
-
-
-def meanings(findings: Findings, pictures: Mapping[int, Any]) -> list[Meaning]:
-    """What each direction means, by its `extremes`; `pictures` are those of rows by number."""
+    `pictures` are those of rows by number. Some directions are shown at once, and the rest is folded away.
+    """
     rows = list(dict.fromkeys(row for row in extreme_rows(findings) if row in pictures))
     found = dict(zip(rows, sources([pictures[row] for row in rows], MAX_EXTREME_CHARACTERS), strict=True))
     drawn = {} if findings.pixels is None else findings.pixels.directions
     seen = dict(zip(drawn, _directions(list(drawn.values())), strict=True))
-    shown = []
-    for extremes in findings.extremes:
-        axis = findings.view.axes[extremes.axis]
-        low, high = (
-            End(title, _examples(findings, extremes.axis, end, found, pictures))
-            for title, end in (("low end", extremes.low), ("high end", extremes.high))
-        )
-        shown.append(Meaning(axis.name, axis.role, (low, high), seen.get(extremes.axis, "")))
-    return shown
-
-
-def by_role(findings: Findings, found: Sequence[Meaning]) -> list[Role]:
-    """Directions by role."""
     roles = []
     for role, name, total in _roles(findings):
-        ones = tuple(one for one in found if one.role == role)
+        ones = [
+            {
+                "name": findings.view.axes[extremes.axis].name,
+                "role": role,
+                "ends": [
+                    {"title": title, "examples": _examples(findings, extremes.axis, end, found, pictures)}
+                    for title, end in (("low end", extremes.low), ("high end", extremes.high))
+                ],
+                "picture": seen.get(extremes.axis, ""),
+            }
+            for extremes in findings.extremes
+            if findings.view.axes[extremes.axis].role == role
+        ]
+        first, rest = ones[:DIRECTIONS_SHOWN_FIRST], ones[DIRECTIONS_SHOWN_FIRST:]
+        more = f"{len(rest)} more of the {total} {name} directions"
+        if len(ones) >= total:
+            more = formatting.plural(len(rest), f"more {name} direction")
         if ones:
-            first, rest = ones[:DIRECTIONS_SHOWN_FIRST], ones[DIRECTIONS_SHOWN_FIRST:]
-            roles.append(Role(name, first, rest, max(total, len(ones))))
+            counted = _first_of(len(ones), total, name)
+            roles.append({"name": name, "first": first, "rest": rest, "counted": counted, "more": more})
     return roles
 
 
@@ -397,7 +343,7 @@ def extreme_rows(findings: Findings) -> list[int]:
     return [row for extremes in findings.extremes for end in (extremes.low, extremes.high) for row in end.tolist()]
 
 
-def pixel_rows(findings: Findings) -> list[RowPictures]:
+def pixel_rows(findings: Findings) -> list[dict[str, Any]]:
     """Rows that are pictures themselves: before, after, and the difference."""
     pixels = findings.pixels
     if pixels is None:
@@ -419,7 +365,7 @@ def pixel_rows(findings: Findings) -> list[RowPictures]:
     ]
 
 
-def saliency_rows(findings: Findings) -> list[RowPictures]:
+def saliency_rows(findings: Findings) -> list[dict[str, Any]]:
     """Pictures alone and under the map of each head; maps of one head share a scale."""
     saliency = findings.saliency
     if saliency is None:
@@ -437,9 +383,10 @@ def saliency_rows(findings: Findings) -> list[RowPictures]:
     ]
 
 
-def _pictures_of(findings: Findings, row: int, found: Mapping[str, str]) -> RowPictures:
+def _pictures_of(findings: Findings, row: int, found: Mapping[str, str]) -> dict[str, Any]:
+    """Pictures of one row side by side, by title."""
     name = formatting.clipped(str(findings.ids[row]), 80)
-    return RowPictures(name, int(findings.group[row]), tuple(found.items()))
+    return {"id": name, "group": int(findings.group[row]), "sources": list(found.items())}
 
 
 def diverging(values: FloatArray, reach: float) -> Any:
@@ -497,17 +444,18 @@ def _seen(values: FloatArray, rows: FloatArray) -> Any:
 
 def _examples(
     findings: Findings, axis: int, rows: Any, found: Mapping[int, str], pictures: Mapping[int, Any]
-) -> tuple[Example, ...]:
+) -> list[dict[str, Any]]:
+    """Rows at one end of a direction: name, group (-1: not known), score, and picture or text."""
     texts = findings.content if findings.content is not None and findings.content.kind == "text" else None
     (digits,) = score_digits(findings, [axis])
-    return tuple(
-        Example(
-            id=formatting.clipped(str(findings.ids[row]), 80),
-            group=int(findings.group[row]),
-            score=formatting.score(float(findings.view.before[row, axis]), digits),
-            source=found.get(row, ""),
-            text="" if texts is None else formatting.clipped(text_of(texts[row]), MAX_EXAMPLE_TEXT),
-            coarse=row in pictures and max(pictures[row].size) <= MAX_COARSE_SIDE,
-        )
+    return [
+        {
+            "id": formatting.clipped(str(findings.ids[row]), 80),
+            "group": int(findings.group[row]),
+            "score": formatting.score(float(findings.view.before[row, axis]), digits),
+            "source": found.get(row, ""),
+            "text": "" if texts is None else formatting.clipped(text_of(texts[row]), MAX_EXAMPLE_TEXT),
+            "coarse": row in pictures and max(pictures[row].size) <= MAX_COARSE_SIDE,
+        }
         for row in np.asarray(rows).tolist()
-    )
+    ]

@@ -44,7 +44,7 @@ def sentences(findings: Findings) -> list[Sentence]:
         *_recommended(findings),
         _directions(findings),
         *_accuracies(findings.judged, findings.groups),
-        *_coin(findings.judged, findings.recommended),
+        *_guessing(findings.judged, findings.recommended),
         *_leaks(findings),
     ]
 
@@ -58,11 +58,11 @@ def further(findings: Findings) -> list[Sentence]:
         else f"No direction of {formatting.the(findings.main)} was found either"
     )
     return [
-        *_in_place(findings.judged, findings.groups, findings.recommended),
+        *_remaining_gap(findings.judged, findings.groups, findings.recommended),
         *([task] if without_task else ()),
         *_oblique(findings),
         *_others(findings.judged),
-        _next(findings),
+        _next_step(findings),
     ]
 
 
@@ -70,7 +70,12 @@ def accuracy_verdict(results: Sequence[MethodResult]) -> list[str]:
     """Sentences about accuracies alone, of the original rows, the removal, and others, in this order."""
     accuracy = results[0].accuracy
     groups = () if accuracy is None else short_groups(accuracy)
-    found = (*_accuracies(results, groups), *_coin(results), *_in_place(results, groups), *_others(results))
+    found = (
+        *_accuracies(results, groups),
+        *_guessing(results),
+        *_remaining_gap(results, groups),
+        *_others(results),
+    )
     return [str(sentence) for sentence in found]
 
 
@@ -160,7 +165,7 @@ def _head(
     return "a group-weighted head", None if weighted is None else weighted.accuracy, recommended.accuracy
 
 
-def _coin(results: Sequence[MethodResult], recommended: MethodResult | None = None) -> list[Sentence]:
+def _guessing(results: Sequence[MethodResult], recommended: MethodResult | None = None) -> list[Sentence]:
     """A sentence about a worst group for which guessing would do as well."""
     head, before, accuracy = _head(results, recommended)
     if accuracy is None:
@@ -177,7 +182,7 @@ def _coin(results: Sequence[MethodResult], recommended: MethodResult | None = No
     return []
 
 
-def _in_place(
+def _remaining_gap(
     results: Sequence[MethodResult], groups: Sequence[str], recommended: MethodResult | None = None
 ) -> Iterator[Sentence]:
     """The gap between groups that remains, with the recommended head if it was measured, and what guessing achieves."""
@@ -271,14 +276,14 @@ def _difference(change: Change) -> list[Part | str]:
     ]
 
 
-def _next(findings: Findings) -> Sentence:
+def _next_step(findings: Findings) -> Sentence:
     """A command to try next."""
     if not findings.source:
         return _sentence(
             "Next, with rows of your own: ", ("unspur report FILE --main COLUMN --concept COLUMN", "command")
         )
     change = findings.after.worst_change
-    gains = change is not None and change.low > 0.0 and not _coin(findings.judged, findings.recommended)
+    gains = change is not None and change.low > 0.0 and not _guessing(findings.judged, findings.recommended)
     weighted = findings.before.weighted
     less_without = weighted is not None and weighted.worst_relative_to_removal is not None and not _as_well(weighted)
     if gains and less_without and not any(result.removed > 0 and _as_well(result) for result in findings.judged[2:]):

@@ -1,4 +1,4 @@
-"""`unspur apply` and `unspur predict`: a saved removal, or a saved classifier, on new rows."""
+"""`unspur apply`, `unspur predict` and `unspur card`: a saved removal or classifier on new rows, and in words."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from unspur.cli.console import echo_json, say, say_where, show
 from unspur.cli.data import (
     carry_labels,
     check_removal_labels,
-    columns_beside,
+    columns_of_files,
+    conditions_on,
+    labelled_rows,
     missing_values,
     note_other_encoding,
     place_among,
@@ -25,18 +27,23 @@ from unspur.cli.data import (
 from unspur.cli.options import (
     Conditions,
     LocalPath,
+    RowOptions,
+    cluster_option,
     force_option,
+    gather_rows,
     ignore_option,
     in_order,
     json_option,
     memory_option,
     optional_label_options,
     refuse_input_as_output,
+    seed_option,
     where_option,
 )
 
 if TYPE_CHECKING:
     from unspur import RobustClassifier
+    from unspur.certificate import Certificate
     from unspur.io.table import Table
     from unspur.metrics import GroupAccuracy
     from unspur.removers import Remover
@@ -48,7 +55,7 @@ PREDICTED, PROBABILITY = "predicted", "probability_"
 def _row_by_row(output: str, *more: Callable[..., Any]) -> Callable[..., Any]:
     """FILE and the options of a verb that writes something for every row; `output` is the help of --output."""
     return in_order(
-        click.argument("files", type=LocalPath(), nargs=-1, required=True, metavar="FILE..."),
+        click.argument("file", type=LocalPath(), nargs=-1, required=True, metavar="FILE..."),
         click.option("--output", required=True, type=LocalPath(), help=output),
         *more,
         click.option(
@@ -56,7 +63,7 @@ def _row_by_row(output: str, *more: Callable[..., Any]) -> Callable[..., Any]:
             "labels",
             multiple=True,
             metavar="NAME",
-            shell_complete=columns_of("files"),
+            shell_complete=columns_of("file"),
             help="A column to carry along unchanged, such as a label or an id; may be repeated.",
         ),
         ignore_option("A column to leave out; may be repeated."),
@@ -71,7 +78,7 @@ def _row_by_row(output: str, *more: Callable[..., Any]) -> Callable[..., Any]:
 @_row_by_row("Where the rows go: .npy, .npz, .csv or .parquet, or a folder for Parquet files.")
 def apply(
     removal: str,
-    files: tuple[str, ...],
+    file: tuple[str, ...],
     output: str,
     labels: tuple[str, ...],
     ignore: tuple[str, ...],
@@ -96,18 +103,18 @@ def apply(
     from unspur.io.table import apply_removal
     from unspur.removers import load
 
-    if Path(output).suffix.lower() not in WRITABLE_FILES and is_parquet(files):
+    if Path(output).suffix.lower() not in WRITABLE_FILES and is_parquet(file):
         if where:
             raise click.UsageError("--where chooses rows for one file; a folder gets all rows of its files.")
         refuse_ignored_labels(labels, ignore)
         remover = load(removal)
-        rows = clean_parquet(remover, files, output, labels, ignore, overwrite=force)
+        rows = clean_parquet(remover, file, output, labels, ignore, overwrite=force)
         _report_rows(output, rows, remover, as_json)
         return
-    refuse_input_as_output(output, *files, removal)
+    refuse_input_as_output(output, *file, removal)
     refuse_existing(output, overwrite=force)
     remover = load(removal)
-    table = carry_labels(read_rows(files, labels, ignore, where), labels, output)
+    table = carry_labels(read_rows(file, labels, ignore, where), labels, output)
     if table.columns and Path(output).suffix.lower() == ".npy":
         names = ", ".join(table.columns)
         raise InputError(
@@ -117,7 +124,7 @@ def apply(
     clean = apply_removal(remover, table)
     note_other_encoding(remover, table)
     write_rows(clean, output, overwrite=force)
-    if table.features is None and is_parquet(files) and is_parquet((output,)):
+    if table.features is None and is_parquet(file) and is_parquet((output,)):
         say(
             f"Note: the vectors became the columns z0 to z{remover.n_features_in_ - 1}. To keep the columns of the "
             "file, pass a folder as --output.",
@@ -145,16 +152,12 @@ def _report_rows(output: str, rows: int, remover: Remover, as_json: bool) -> Non
 @click.command()
 @click.argument("model", type=LocalPath())
 @_row_by_row("Where predictions go: .csv, .npz or .parquet.", optional_label_options, memory_option)
+@gather_rows
 def predict(
     model: str,
-    files: tuple[str, ...],
+    given: RowOptions[tuple[str, ...]],
     output: str,
-    main: str | None,
-    concept: tuple[str, ...],
-    missing_concept: str | None,
     labels: tuple[str, ...],
-    ignore: tuple[str, ...],
-    where: Conditions,
     memory: str | None,
     force: bool,
     as_json: bool,
@@ -170,52 +173,64 @@ def predict(
       unspur predict birds.safetensors test.csv --main bird \
           --concept background --label id --output predictions.csv
     """
+    from unspur import RobustClassifier, load
     from unspur._reading import PARQUET
+    from unspur.exceptions import InputError
     from unspur.io.artifact import refuse_existing
     from unspur.io.files import write_rows
 
+    main, concept = given.main, given.concept
     if concept and main is None:
         raise click.UsageError("--concept is for the accuracy by group; name the label that is predicted with --main.")
     kinds = (".csv", ".npz", *PARQUET)
     if Path(output).suffix.lower() not in kinds:
         raise click.UsageError(f"--output {output}: predictions are written as {', '.join(kinds)}. Name it so.")
-    refuse_input_as_output(output, *files, model)
+    refuse_input_as_output(output, *given.file, model)
     refuse_existing(output, overwrite=force)
-    classifier = _load_classifier(model)
-    label_names = () if main is None else (main, *concept)
+    classifier = load(model)
+    if not isinstance(classifier, RobustClassifier):
+        raise InputError(
+            f"{model} holds a removal ({type(classifier).__name__}) without a head, so it cannot predict. unspur apply "
+            "uses it; unspur fit without --method saves a classifier."
+        )
+    label_names = () if main is None else given.labels
     named = tuple(dict.fromkeys((*labels, *label_names)))
-    names = getattr(classifier, "feature_names_in_", None)
-    ignore += columns_beside(files, names, (*named, *ignore), where)
-    table = read_rows(files, named, ignore, where, memory=memory, classes=label_names)
+    table = _read_for(classifier, given, named, memory=memory, classes=label_names)
     carried = carry_labels(table.as_in_file(), named, output)
-    table = table.like(names, classifier.n_features_in_)
-    note_other_encoding(classifier.remover_, table)
-    predicted, probabilities = predictions(classifier, table)
+    table = _like_fit(table, classifier, classifier.remover_)
+    predicted, probabilities = _predictions(classifier, table)
     written = _written(carried, classifier, predicted, probabilities, output)
     accuracy = None
     if main is not None:
-        missing = missing_values(missing_concept, [table], concept)
-        accuracy = measured_accuracy(table, predicted, classifier, main, concept, missing)
+        missing = missing_values(given.missing_concept, [table], concept)
+        accuracy = _measured_accuracy(table, predicted, classifier, main, concept, missing)
     write_rows(written, output, overwrite=force)
     if accuracy is not None:
-        say(f"Note: {caveat(classifier, table)}", err=True)
+        say(f"Note: {_caveat(classifier, table)}", err=True)
     _report_predictions(output, classifier, predicted, accuracy, main, as_json)
 
 
-def _load_classifier(path: str) -> RobustClassifier:
-    from unspur import RobustClassifier, load
-    from unspur.exceptions import InputError
+def _read_for(model: Any, given: RowOptions[tuple[str, ...]], named: tuple[str, ...], **reading: Any) -> Table:
+    """The rows of FILE. Columns that are neither features of the model nor named are left out, if features have names.
 
-    model = load(path)
-    if not isinstance(model, RobustClassifier):
-        raise InputError(
-            f"{path} holds a removal ({type(model).__name__}) without a head, so it cannot predict. unspur apply "
-            "uses it; unspur fit without --method saves a classifier."
-        )
-    return model
+    If the file has no such feature, no column is left out: reading or matching says what is missing.
+    """
+    features, columns = set(getattr(model, "feature_names_in_", ())), columns_of_files(given.file)
+    ignore = given.ignore
+    if not features.isdisjoint(columns):
+        chosen = {name for name, _ in conditions_on(given.file, given.where)}
+        ignore += tuple(name for name in columns if name not in features.union(named, ignore, chosen))
+    return read_rows(given.file, named, ignore, given.where, **reading)
 
 
-def predictions(classifier: RobustClassifier, table: Table) -> tuple[Any, Any]:
+def _like_fit(table: Table, model: Any, remover: Remover) -> Table:
+    """The table with the features of the fit, and a note if they were made by another network."""
+    table = table.like(getattr(model, "feature_names_in_", None), model.n_features_in_)
+    note_other_encoding(remover, table)
+    return table
+
+
+def _predictions(classifier: RobustClassifier, table: Table) -> tuple[Any, Any]:
     """Predicted classes (n,) and probabilities (n, K)."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "X does not have valid feature names")  # they were matched before
@@ -237,7 +252,7 @@ def _written(table: Table, classifier: RobustClassifier, predicted: Any, probabi
     )
 
 
-def caveat(classifier: RobustClassifier, table: Table) -> str:
+def _caveat(classifier: RobustClassifier, table: Table) -> str:
     """What a reader must know of accuracies on these rows."""
     import numpy as np
 
@@ -252,7 +267,7 @@ def caveat(classifier: RobustClassifier, table: Table) -> str:
     )
 
 
-def measured_accuracy(
+def _measured_accuracy(
     table: Table,
     predicted: Any,
     classifier: RobustClassifier,
@@ -330,3 +345,87 @@ def _report_predictions(
         show(group_table({"accuracy": accuracy}, main))
         say()
     say_where("Predictions", output)
+
+
+@click.command()
+@click.argument("model", type=LocalPath())
+@click.argument("file", type=LocalPath(), nargs=-1, metavar="[FILE...]")
+@click.option("--output", type=LocalPath(), help="Where the card goes (.md); without it, to standard output.")
+@click.option("--title", default="", help="Heading of the card.")
+@optional_label_options
+@cluster_option
+@ignore_option("A column to leave out; may be repeated.")
+@where_option()
+@seed_option
+@force_option
+@gather_rows
+def card(
+    model: str, given: RowOptions[tuple[str, ...]], output: str | None, title: str, seed: int, force: bool
+) -> None:
+    r"""Write the section of a model card about a saved MODEL.
+
+    MODEL is what unspur fit saved: a classifier, or a removal. The card is Markdown. It says what was removed, what the
+    model is for and what it does not guarantee, where it comes from, and how its directions were tested.
+
+    With the rows of FILE and their labels it also has a certificate and, for a classifier, the accuracy by group. Give
+    rows that were not used in the fit.
+
+    Example:
+      unspur card birds.safetensors
+      unspur card birds.safetensors test.npz --main bird \
+          --concept background --output birds.md
+    """
+    from unspur import RobustClassifier, load
+    from unspur.io.artifact import atomic, refuse_existing
+    from unspur.report import card as model_card
+
+    if given.file and not (given.main and given.concept):
+        raise click.UsageError("Rows are measured with their labels: name them with --main and --concept.")
+    if not given.file and (given.main or given.concept or given.where or given.clusters):
+        raise click.UsageError("--main, --concept, --cluster and --where are about rows; give a FILE with them.")
+    if output is not None:
+        refuse_input_as_output(output, *given.file, model)
+        refuse_existing(output, overwrite=force)
+    saved = load(model)
+    certificate, accuracy = _measured(saved, given, seed) if given.file else (None, None)
+    text = model_card(saved, certificate=certificate, accuracy=accuracy, title=title)
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    with atomic(output, overwrite=force) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    kind = "classifier" if isinstance(saved, RobustClassifier) else "removal"
+    say_where(f"Card of the {kind}", output)
+
+
+def _measured(
+    model: Remover | RobustClassifier, given: RowOptions[tuple[str, ...]], seed: int
+) -> tuple[Certificate, GroupAccuracy | None]:
+    """The certificate on rows of files, and the accuracy by group of a classifier."""
+    from unspur import RobustClassifier
+    from unspur.compare import probed_rows
+    from unspur.exceptions import InputError
+    from unspur.metrics import GroupAccuracy
+    from unspur.report.measuring import fitted_remover, measure_certificate
+
+    remover = fitted_remover(model)
+    if getattr(remover, "concept_type", "class") == "continuous":
+        raise InputError(
+            "The removal is of a number, and a card measures classes. In Python, pass the certificate of the numbers: "
+            "unspur.report.card(model, certificate=model.certificate(X, y, concept))."
+        )
+    table = _read_for(remover, given, given.columns, classes=given.labels, cluster_column=given.clusters)
+    table = _like_fit(table, remover, remover)
+    missing = missing_values(given.missing_concept, [table], given.concept)
+    rows = labelled_rows(table, given.main, given.concept, missing, given.clusters)
+    check_removal_labels(remover, rows)
+    few = rows.select(probed_rows(rows, seed))
+    certificate, used = measure_certificate(remover, few, seed)
+    accuracy: Any = None
+    if isinstance(model, RobustClassifier):
+        predicted, _ = _predictions(model, table)
+        accuracy = _measured_accuracy(table, predicted, model, given.main, given.concept, missing)
+        used = used or _caveat(model, table)
+    if used:
+        say(f"Note: {used}", err=True)
+    return certificate, accuracy if isinstance(accuracy, GroupAccuracy) else None

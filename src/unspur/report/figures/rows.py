@@ -1,9 +1,9 @@
-"""Rows along a spurious and a main-task direction, before and after removal; and the figure of the demonstration."""
+"""Rows before and after removal, along two directions and under Grad-CAM maps; and the figure of the demonstration."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,21 @@ import numpy as np
 from unspur._typing import Array, FloatArray, IntArray
 from unspur.exceptions import InputError
 from unspur.metrics import GroupAccuracy
+from unspur.report.colours import MAP_COLOURS, full_colour_value, outline_mask, overlay_map
 from unspur.report.figures.accuracy import draw_bars, entries, measured
-from unspur.report.figures.style import Width, add_legend, group_style, handle, inches, literal, new_figure, styled
-from unspur.report.results import Axis, Boundary, Findings, View
+from unspur.report.figures.style import (
+    MIN_FONT_SIZE,
+    Width,
+    add_legend,
+    group_style,
+    handle,
+    inches,
+    inches_of,
+    literal,
+    new_figure,
+    styled,
+)
+from unspur.report.results import Axis, Boundary, Findings, SaliencyMaps, View
 
 #: Scatters of more rows are pixels in vector files, whose size would grow with every row.
 MAX_VECTOR_ROWS = 20_000
@@ -23,6 +35,8 @@ _PARTS, _SCATTER_PARTS, _COLLAPSED_PARTS = 13, 10, 3
 #: A scatter whose rows lie within this share of the range is drawn as a line.
 _COLLAPSED_SHARE = 0.02
 _MAX_BINS, _SLICES = 36, 6
+#: Inches of the line under a picture, and pictures side by side in a column.
+_UNDER, _MAX_COLUMN_PICTURES = 0.14, 4
 _BOUNDARY: dict[str, Any] = {"color": "black", "linestyle": (0, (4, 2)), "linewidth": 1.0}
 
 
@@ -207,50 +221,50 @@ def _legend(names: Sequence[str], group: IntArray, boundary: bool) -> list[Any]:
     return entries + ([handle("decision boundary", **_BOUNDARY)] if boundary else [])
 
 
-@dataclass(frozen=True, slots=True)
-class DemoFigure:
-    """Content of the figure of the demonstration.
+@styled
+def draw_demo(
+    *,
+    examples: Array,
+    before: FloatArray,
+    after: FloatArray,
+    group: Array,
+    group_names: Sequence[str],
+    found: tuple[int, int],
+    results: Mapping[str, GroupAccuracy],
+) -> Any:
+    """Four panels: the pictures, the rows before and after removal, and the accuracy of every group.
 
     `examples` holds one image per group (4, h, w, 3); `before` and `after` are scores (n, 2) along the first spurious
     and the first main-task direction; `group` is 2·main + concept of each row; `found` counts the directions of both.
     """
-
-    examples: Array
-    before: FloatArray
-    after: FloatArray
-    group: Array
-    group_names: tuple[str, ...]
-    found: tuple[int, int]
-    results: dict[str, GroupAccuracy]
-
-
-@styled
-def draw_demo(content: DemoFigure) -> Any:
-    """Four panels: the pictures, the rows before and after removal, and the accuracy of every group."""
     figure = new_figure(12.8, 4.2)
     figure.get_layout_engine().set(w_pad=0.08, h_pad=0.06)
     columns = figure.add_gridspec(1, 4, width_ratios=[0.85, 1.1, 0.95, 1.0])
     pictures = columns[0].subgridspec(2, 2)
-    _draw_examples([figure.add_subplot(place) for place in pictures], content)
-    reach = 1.05 * np.abs(content.before).max(axis=0)
-    before, after, bars = (figure.add_subplot(place) for place in list(columns)[1:])
-    draw_rows(before, content.before, np.asarray(content.group), (-reach[0], reach[0]), larger=2.5)
-    before.set(ylim=(-reach[1], reach[1]), xticks=[], yticks=[])
-    before.set_title("embeddings, before", loc="center")
-    before.set_xlabel(f"first of {content.found[0]} spurious directions")
-    before.set_ylabel(f"first of {content.found[1]} main-task directions")
-    along = content.after[:, 1]
-    draw_densities(after, along, np.asarray(content.group), (-reach[1], reach[1]), linewidth=1.8)
-    after.set(ylim=(-reach[1], reach[1]), yticks=[])
-    after.set_title("after JSE", loc="center")
-    after.set_xlabel("share of each group")
-    methods = {name: measured(result, averages=False) for name, result in content.results.items()}
-    draw_bars(bars, methods, content.group_names, wrap=18, size=8.5)
+    for g, (place, image, name) in enumerate(zip(pictures, examples, group_names, strict=True)):
+        axis = figure.add_subplot(place)
+        axis.imshow(np.clip(image, 0, 1), interpolation="nearest")
+        axis.set(xticks=[], yticks=[])
+        axis.set_title(name, loc="center", fontsize=8.5)
+        axis.spines[:].set(visible=True, edgecolor=group_style(g)["color"], linewidth=3)
+    reach = 1.05 * np.abs(before).max(axis=0)
+    plane, line, bars = (figure.add_subplot(place) for place in list(columns)[1:])
+    draw_rows(plane, before, np.asarray(group), (-reach[0], reach[0]), larger=2.5)
+    plane.set(ylim=(-reach[1], reach[1]), xticks=[], yticks=[])
+    plane.set_title("embeddings, before", loc="center")
+    plane.set_xlabel(f"first of {found[0]} spurious directions")
+    plane.set_ylabel(f"first of {found[1]} main-task directions")
+    draw_densities(line, after[:, 1], np.asarray(group), (-reach[1], reach[1]), linewidth=1.8)
+    line.set(ylim=(-reach[1], reach[1]), yticks=[])
+    line.set_title("after JSE", loc="center")
+    line.set_xlabel("share of each group")
+    methods = {name: measured(result, averages=False) for name, result in results.items()}
+    draw_bars(bars, methods, group_names, wrap=18, size=8.5)
     bars.set_title("accuracy, % (95 % interval)", loc="center")
     bars.legend(
         handles=entries(methods), loc="upper center", bbox_to_anchor=(0.5, -0.06), ncols=2, frameon=False, fontsize=9
     )
-    for axis in (before, after, bars):
+    for axis in (plane, line, bars):
         axis.title.set_fontsize(10)
         axis.xaxis.label.set_fontsize(10)
         axis.yaxis.label.set_fontsize(10)
@@ -258,9 +272,100 @@ def draw_demo(content: DemoFigure) -> Any:
     return figure
 
 
-def _draw_examples(axes: Any, content: DemoFigure) -> None:
-    for g, (axis, image, name) in enumerate(zip(axes, content.examples, content.group_names, strict=True)):
-        axis.imshow(np.clip(image, 0, 1), interpolation="nearest")
-        axis.set(xticks=[], yticks=[])
-        axis.set_title(name, loc="center", fontsize=8.5)
-        axis.spines[:].set(visible=True, edgecolor=group_style(g)["color"], linewidth=3)
+@dataclass(frozen=True, slots=True)
+class MapGrid:
+    """k pictures with the names of their rows, signed maps (k, h, w) by method, and texts under the maps by method."""
+
+    pictures: Sequence[Any]
+    rows: Sequence[str]
+    maps: Mapping[str, Array]
+    classes: tuple[Any, ...]
+    masks: Sequence[Array] = ()
+    under: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+@styled
+def gradcam_grid(
+    looks: SaliencyMaps | Findings | MapGrid,
+    *,
+    names: Sequence[str] | None = None,
+    classes: Sequence[Any] | None = None,
+    width: Width | None = None,
+) -> Any:
+    """A line for each picture: as the network gets it, then in grey under the map of every method.
+
+    Maps of one method share a scale.
+
+    Parameters
+    ----------
+    looks : saliency maps, findings that have them, or a grid.
+    names : names of the lines, instead of the groups of the pictures.
+    classes : the two classes that maps speak for, the second in blue.
+    width : "column", "page", or inches; a column has room for three methods.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from PIL import Image
+    >>> from unspur.report.results import SaliencyMaps
+    >>> from unspur.report import figures
+    >>> maps = {name: np.random.default_rng(k).normal(size=(2, 7, 7)) for k, name in enumerate(["no removal", "JSE"])}
+    >>> looks = SaliencyMaps(np.arange(2), [Image.new("RGB", (64, 64), "grey")] * 2, maps)
+    >>> figures.gradcam_grid(looks, names=["a bird", "another"], classes=["landbird", "waterbird"])
+    <Figure size ...>
+    """
+    grid = _grid(looks)
+    rows = grid.rows if names is None else list(names)
+    if len(rows) != len(grid.pictures):
+        raise InputError(f"There are {len(grid.pictures)} pictures, and {len(rows)} names for them. Name each.")
+    columns = 1 + len(grid.maps)
+    size = inches(width or ("column" if columns <= _MAX_COLUMN_PICTURES else "page"))
+    labels = [literal(name, 16) for name in rows]
+    side = (size - max(inches_of(label, MIN_FONT_SIZE) for label in labels) - 0.15) / columns - 0.06
+    height = len(labels) * (side + 0.06 + (_UNDER if grid.under else 0.0)) + 0.2
+    figure = new_figure(size, height)
+    figure.get_layout_engine().set(wspace=0.0, hspace=0.0)
+    axes = figure.subplots(len(labels), columns, squeeze=False)
+    full = {name: full_colour_value(maps) for name, maps in grid.maps.items()}
+    for k, line in enumerate(axes):
+        shown = [grid.pictures[k], *(overlay_map(grid.pictures[k], maps[k], full[n]) for n, maps in grid.maps.items())]
+        for axis, picture in zip(line, shown, strict=True):
+            _draw_picture(axis, outline_mask(picture, grid.masks[k]) if grid.masks else picture)
+        for axis, name in zip(line[1:], grid.maps, strict=True):
+            axis.set_xlabel(grid.under[name][k] if grid.under else "", fontsize=MIN_FONT_SIZE, labelpad=1.5)
+        line[0].set_ylabel(labels[k], rotation=0, ha="right", va="center", labelpad=4, fontsize=MIN_FONT_SIZE)
+    for axis, name in zip(axes[0], ("picture", *grid.maps), strict=True):
+        axis.set_title(literal(name, int(14 * side), 2), loc="center", fontsize=7.0)
+    add_legend(figure, _map_legend(grid.classes if classes is None else tuple(classes)), size)
+    return figure
+
+
+def _grid(looks: SaliencyMaps | Findings | MapGrid) -> MapGrid:
+    if isinstance(looks, MapGrid):
+        return looks
+    classes: tuple[Any, ...] = ("the first class", "the second class")
+    names: Sequence[str] = ()
+    if isinstance(looks, Findings):
+        findings = looks
+        if findings.saliency is None:
+            raise InputError("The findings have no Grad-CAM maps; give `measure` an encoder whose maps can be made.")
+        looks, classes = findings.saliency, findings.classes
+        group = np.asarray(findings.group)[looks.rows]
+        names = [findings.groups[g] if g >= 0 else "concept not known" for g in group.tolist()]
+    if not len(looks.pictures) or not looks.maps:
+        raise InputError("There are no pictures with maps to draw.")
+    return MapGrid(looks.pictures, names or [f"row {row}" for row in looks.rows], looks.maps, classes)
+
+
+def _draw_picture(axis: Any, picture: Any) -> None:
+    axis.imshow(np.asarray(picture), interpolation="nearest", interpolation_stage="data")
+    axis.set(xticks=[], yticks=[])
+    axis.spines[:].set_visible(False)
+
+
+def _map_legend(classes: tuple[Any, ...]) -> list[Any]:
+    from matplotlib.patches import Patch
+
+    colours = ["#{:02X}{:02X}{:02X}".format(*colour) for colour in MAP_COLOURS]
+    words = [f"speaks for {literal(name, 24, 2)}" for name in classes[:2]]
+    return [Patch(color=colour, label=label) for colour, label in zip(colours, words, strict=True)]
