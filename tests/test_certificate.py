@@ -10,7 +10,8 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from tests.optional import pandas as pd
 from unspur import INLP, JSE, LEACE, SAL, SPLINCE, load
-from unspur.certificate import Certificate, certify, fingerprint, row_hashes
+from unspur.certificate import Certificate, certify
+from unspur.clusters import fingerprint, row_hashes
 from unspur.datasets import make_toy
 from unspur.exceptions import EverythingRemovedWarning, InputError, UsedRowsWarning
 from unspur.metrics import leakage

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from unspur._arrays import is_tensor
 from unspur._reading import NUMBER, require_kinds
 from unspur._text import MarkupTable, filled, lines_of, padded
 from unspur._typing import Array, FloatArray, IntArray
@@ -20,8 +19,6 @@ from unspur.metrics.leakage import Leakage, NumericLeakage, extreme_values_note
 from unspur.metrics.probes import MIN_DEVIATION_SHARE, scale_notes
 from unspur.subspace import AffineMap
 
-#: Numbers hashed at once, on the host and on a device, to bound temporary copies.
-BLOCK_SIZE, DEVICE_BLOCK_SIZE = 2**17, 2**24
 #: How far a share may be outside [0, 1] as a sum of weights.
 SHARE_TOL = 1e-9
 TASK_ALONE = "task, concept held fixed"
@@ -30,45 +27,6 @@ USED_ROWS_HINT = "Were these rows, or copies of them, used to fit the removal?"
 MIN_KEPT_SHARE = 0.25
 #: Share of rows in which two labels disagree, relative to independent labels, below which a note says so.
 MAX_DISAGREEING_SHARE = 0.05
-
-
-def row_hashes(z: Array) -> Any:
-    """A 64-bit hash of each row's values, shape (n,); the same for the same numbers in any float type.
-
-    Rows of a tensor are hashed where they are, and only the hashes come to the host.
-    """
-    odd = np.random.default_rng(0).integers(2**63, size=z.shape[1], dtype=np.uint64)
-    odd = odd * np.uint64(2) + np.uint64(1)
-    if is_tensor(z):
-        return _device_hashes(z.detach(), odd)
-    hashes = np.empty(len(z), dtype=np.uint64)
-    step = max(1, BLOCK_SIZE // z.shape[1])
-    for start in range(0, len(z), step):
-        bits = (np.asarray(z[start : start + step], dtype=np.float64) + 0.0).view(np.uint64)  # −0 becomes 0
-        bits ^= bits >> np.uint64(29)
-        bits *= odd
-        hashes[start : start + step] = bits.sum(axis=1, dtype=np.uint64)
-    return hashes
-
-
-def _device_hashes(z: Array, odd: Any) -> Any:
-    """The same hashes in the signed integers of torch, whose sums and products wrap to the same bits."""
-    import torch
-
-    factor = torch.from_numpy(odd.view(np.int64)).to(z.device)
-    hashes = torch.empty(len(z), dtype=torch.int64, device=z.device)
-    step = max(1, DEVICE_BLOCK_SIZE // z.shape[1])
-    for start in range(0, len(z), step):
-        bits = (z[start : start + step].to(torch.float64) + 0.0).view(torch.int64)
-        bits ^= (bits >> 29) & (2**35 - 1)  # mask the sign bits that an arithmetic shift copies in
-        bits *= factor
-        hashes[start : start + step] = bits.sum(1)
-    return hashes.cpu().numpy().view(np.uint64)
-
-
-def fingerprint(hashes: Any) -> str:
-    """One hash of a set of rows, whatever their order: number of rows and sum of their hashes."""
-    return f"{len(hashes)}-{int(hashes.sum(dtype=np.uint64)):016x}"
 
 
 @dataclass(frozen=True, slots=True)

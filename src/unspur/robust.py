@@ -23,11 +23,11 @@ from unspur._reading import brief, require_kinds
 from unspur._resources import one_thread_if_small
 from unspur._typing import Array, FloatArray
 from unspur._validation import OTHER_NAMES
-from unspur.certificate import Certificate, row_hashes
-from unspur.clusters import cluster_codes, cluster_labels, has_continuous_columns
+from unspur.certificate import Certificate
+from unspur.clusters import cluster_codes, cluster_labels, has_continuous_columns, row_hashes
 from unspur.exceptions import FewRowsWarning, GroupSizeError, InputError, UsedRowsWarning
 from unspur.heads import HEADS, GroupWeighted
-from unspur.heads.base import Head, HeadData, LinearClassifier, decode_head_arguments
+from unspur.heads.base import Head, HeadData, LinearClassifier, copies_together, decode_head_arguments
 from unspur.io.artifact import write_artifact
 from unspur.options import from_flat_parameters
 from unspur.removers import JSE, Remover, read_saved
@@ -227,6 +227,8 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
         removal, features_from = remover.removal_, copy(self)
         # Copies of a row must not be on both sides of a fold.
         train, validation = data.train.with_duplicate_clusters(remover._training_rows), data.validation
+        if validation is not None and (head._holds_rows_out or head._trains_on_validation == "alone"):
+            validation = copies_together(head, validation)
         penalties = penalty_grid_from_variances(train.column_variances(balanced=head._weights != "rows"))
         sets = [rows for rows in (train, validation) if rows is not None]
         span, (X, X_val) = RowSpan.of(

@@ -211,6 +211,23 @@ def test_the_first_model_of_afr_has_not_seen_copies_of_the_rows_held_out():
     assert size(5, clusters=np.arange(750)) > 2 * size(1)  # control: copies on both sides
 
 
+@pytest.mark.parametrize("head", [ERM, GroupWeighted, SUBG, JTT, GroupDRO])
+def test_sgd_does_not_stop_late_because_copies_of_its_rows_are_held_out(head):
+    """Noise can be learnt by heart for as long as the rows held out are rows trained on."""
+
+    def epochs(**given):
+        number = []
+        for seed in range(4):
+            place = np.repeat(np.arange(80), 3)
+            z = np.random.default_rng(seed).normal(size=(80, 60))[place]
+            sgd = head(solver="sgd", weight_decay=0.0, random_state=seed)
+            number.append(sgd.fit(z, place % 2, concept=place // 2 % 2, **given).n_iter_)
+        return np.mean(number)
+
+    assert epochs() < 20
+    assert epochs(clusters=np.arange(240)) > 40  # control: copies on both sides
+
+
 def test_afr_needs_every_class_among_the_rows_held_out(toy):
     y = np.where(np.arange(900) == 7, 2, toy.y)
     with pytest.raises(LabelError, match="Class 2 of y has no row among those held out"):

@@ -280,3 +280,6 @@ def test_equal_rows_with_other_labels_are_no_copies(rng):
     assert copies(hashes, [[0, 0, 0, 1, 1, 0]]).tolist() == [0, 0, 0, 1, 1, 2]
     assert len(set(copies(hashes, [[0, 1, 0, 1, 1, 0]]).tolist())) == 5
     assert copies(hashes, [[0, 1, 0, 1, 0, 0]]) is None
+    missing = np.nan  # copies of which one has no label are copies all the same
+    assert copies(hashes, [[0, missing, 0, 1, missing, 0]]).tolist() == [0, 0, 0, 1, 1, 2]
+    assert len(set(copies(hashes, [[0, missing, 1, 1, 1, 0]]).tolist())) == 5

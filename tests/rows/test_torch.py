@@ -30,7 +30,7 @@ from unspur import (
     _arrays,
 )
 from unspur._arrays import by_rows, exact_products, is_tensor, on_numpy, result_to_host
-from unspur.certificate import row_hashes
+from unspur.clusters import row_hashes
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, NotFiniteError
 from unspur.rows import Columns, MemoryRows, Weighting, backends, rows_of

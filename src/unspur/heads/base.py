@@ -343,9 +343,16 @@ class Head(LinearClassifier):
         """The rows as the head sees them: with inferred groups, or without a concept if it needs none."""
         return rows.with_inferred_groups() if self._needs_concept else rows.without_concept()
 
+    @property
+    def _holds_rows_out(self) -> bool:
+        """Whether a fit without validation rows holds some of its rows out, as SGD does to stop early."""
+        return not self._is_exact
+
     def _prepared(self, data: HeadData) -> HeadData:
-        """The rows for a head that holds some out itself: with inferred concepts, or copies of a row kept together."""
-        return data
+        """The rows for a head that holds some out itself: with inferred concepts, and copies of a row kept together."""
+        if data.validation is not None or not self._holds_rows_out:
+            return data
+        return replace(data, train=copies_together(self, data.train))
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Fill in the shared parts of the docstring."""

@@ -169,7 +169,7 @@ class GroupWeighted(SolverHead):
 
     def _prepared(self, data: HeadData) -> HeadData:
         if not self._infers_concept:
-            return data
+            return super()._prepared(data)
         if not self._is_exact:
             raise InputError("unknown='infer' needs solver='exact', which takes weights of rows; got SGD.")
         labelled = copies_together(self, data.train)
@@ -482,6 +482,7 @@ class AFR(Head):
     _uses_concept_val: ClassVar[bool] = False
     _trains_on_validation = "besides"
     _solves_few_rows: ClassVar[bool] = False
+    _holds_rows_out = True
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **Head._parameter_constraints,
@@ -509,9 +510,6 @@ class AFR(Head):
         self.tol = tol
         self.max_iter = max_iter
         self.random_state = random_state
-
-    def _prepared(self, data: HeadData) -> HeadData:
-        return data if data.validation is not None else replace(data, train=copies_together(self, data.train))
 
     def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
         # Neither the first model nor the weights depend on the penalty.

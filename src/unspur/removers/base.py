@@ -22,8 +22,8 @@ from unspur._resources import one_thread_if_small
 from unspur._typing import Array
 from unspur._validation import OTHER_NAMES, checked_z, in_numbers, require_finite
 from unspur._version import __version__
-from unspur.certificate import Certificate, certify, fingerprint, row_hashes
-from unspur.clusters import cluster_codes, copies, has_continuous_columns
+from unspur.certificate import Certificate, certify
+from unspur.clusters import cluster_codes, copies, fingerprint, has_continuous_columns, row_hashes
 from unspur.exceptions import InputError, NothingRemovedWarning, UsedRowsWarning
 from unspur.io import artifact
 from unspur.labels import as_date, class_label, is_date, label_columns, main_column, require_no_missing
@@ -175,7 +175,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             require_no_missing(task, concepts.names)
         numbers = label_columns(concept, len(z), "concept").values() if kind == "continuous" else ()
         labels = concepts.labels if task is None else (task, *concepts.labels)
-        columns = [*numbers, *(np.where(label.present, label.codes, -1) for label in labels)]
+        columns = [*numbers, *(np.where(label.present, label.codes, np.nan) for label in labels)]
         copied = None if clusters is not None else copies(row_hashes(z), columns)
         if copied is not None and has_continuous_columns(z[:2000]):
             together = copied

@@ -63,7 +63,7 @@ from unspur.removers.concepts import (
 from unspur.removers.seen_rows import check_and_remember
 from unspur.rows import Block, Columns, MemoryRows, RowSource, backend_of, persisted, rows_of, to_host
 from unspur.solvers.row_span import RowSpan
-from unspur.solvers.statistics import COVARIANCE_OVERFLOWS, Covariances, keeps_digits
+from unspur.solvers.statistics import COVARIANCE_OVERFLOWS, Covariances, keeps_digits, varies
 from unspur.subspace import AffineMap, Subspace
 
 Form: TypeAlias = Literal["sal", "leace", "splince"]
@@ -214,11 +214,12 @@ class WideRows:
         if scaled and live.any():
             share = columns.weight / columns.weight.sum()
             mean = share @ z
+            mean = mean + share @ (z - mean)  # exact for a column of equal numbers
             with np.errstate(over="ignore"):
                 deviation = np.sqrt(share @ (z - mean) ** 2)
             if not np.isfinite(deviation).all():
                 raise InputError(COVARIANCE_OVERFLOWS)
-            unit = np.where(deviation > 1e-13 * np.abs(mean), deviation, 1.0)  # more than rounding of the mean
+            unit = np.where(varies(deviation, mean), deviation, 1.0)
         span, (inside,) = RowSpan.of((z / unit).astype(rows.dtype), whole=True) if len(z) else (None, [None])
         return (rows, None) if span is None else (MemoryRows(inside, columns), cls(span, unit))
 

@@ -253,12 +253,15 @@ class Covariances:
             root = block.weight**0.5
             x = block.z - place(mean_x.astype(kind), block.z)
             x *= cast(root[:, None], kind)
+            shift = cast(root, kind) @ x
             t = (block.targets - like(mean_t[:, None], root)) * root
             with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused where it is used
                 xx, xt = x.T @ x, (cast(t, kind) @ x).T
-            return _Second(cast(xx, np.float64), cast(xt, np.float64), (t * t).sum(1))
+            return _Second(cast(xx, np.float64), cast(xt, np.float64), (t * t).sum(1), cast(shift, np.float64))
 
         moments = rows.sum(second)
+        if kind == np.float64:
+            mean_x = _corrected(mean_x, moments, weight)
         noise, rounding = 100.0 * float(np.finfo(kind).eps), float(np.finfo(rows.dtype).eps)
         return cls(weight, mean_x, mean_t, moments.xx, moments.xt, moments.tt, noise, rounding)
 
@@ -284,7 +287,7 @@ class Covariances:
     @property
     def live(self) -> BoolArray:
         """Columns that vary by more than the rounding of their mean, shape (d,); the others are constant."""
-        return np.asarray(np.sqrt(np.diag(self.xx) / self.weight) > 1e-13 * np.abs(self.mean_x))
+        return varies(np.sqrt(np.maximum(np.diag(self.xx), 0.0) / self.weight), self.mean_x)
 
     @property
     def grain(self) -> float:
@@ -304,16 +307,42 @@ class Covariances:
         return np.where(self.live[:, None], self.xt / self.weight, 0.0)
 
 
+def varies(deviation: FloatArray, mean: FloatArray) -> BoolArray:
+    """Which columns with these standard deviations and means (d,) vary, if the means are corrected.
+
+    The mean of equal numbers is exact then. So a tenth of the last digit of a number is enough: it is what one in a
+    hundred rows that differ in that digit make.
+    """
+    return np.asarray(deviation > 0.1 * np.finfo(np.float64).eps * np.abs(mean))
+
+
+def _corrected(mean: FloatArray, moments: _Second, weight: float) -> FloatArray:
+    """The mean plus that of the deviations from it, of columns where it matters; corrects their second moments too.
+
+    A mean of many rows may be off by many times the last digit of a number, which is a spread of its own in columns
+    that hardly vary.
+    """
+    shift = moments.shift / weight
+    far = np.flatnonzero(shift**2 * weight > np.finfo(np.float64).eps * np.diag(moments.xx))
+    if len(far):
+        moments.xx[np.ix_(far, far)] -= weight * np.outer(shift[far], shift[far])
+        mean = mean.copy()
+        mean[far] += shift[far]
+    return mean
+
+
 @dataclass(slots=True)
 class _Second:
-    """Second moments of a block, added in place to avoid a d × d copy for every block."""
+    """Second moments of a block, added in place to avoid a d × d copy for every block; and the mean deviation."""
 
     xx: Array
     xt: Array
     tt: Array
+    shift: Array
 
     def __add__(self, other: _Second) -> _Second:
         self.xx += other.xx
         self.xt += other.xt
         self.tt += other.tt
+        self.shift += other.shift
         return self
