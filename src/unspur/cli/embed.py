@@ -176,14 +176,12 @@ def run(
 
 def _binary(store: EmbeddingStore) -> tuple[str, str]:
     """Names of the first two labels with two values, or placeholders; only a concept may have missing values."""
-    import numpy as np
-
     from unspur.io.files import MISSING_VALUE_WORDS
 
     two: dict[str, bool] = {}
     for name, column in store.labels.items():
-        values = np.unique(column).tolist()
-        known = [value for value in values if str(value).strip() and value not in MISSING_VALUE_WORDS]
+        values = set(column.tolist())
+        known = values.difference(MISSING_VALUE_WORDS, {None}, (value for value in values if not str(value).strip()))
         if name != "split" and len(known) == 2:
             two[name] = len(known) < len(values)
     main = next((name for name, missing in two.items() if not missing), "LABEL")

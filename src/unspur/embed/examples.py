@@ -363,6 +363,16 @@ def label_column(fields: Sequence[str]) -> Array:
     return np.array(fields, dtype=str)
 
 
+def column_with_missing(fields: Sequence[str]) -> Array:
+    """A label that was read as text, with None for empty fields."""
+    known = label_column([field for field in fields if field])
+    if len(known) == len(fields):
+        return known
+    column = np.full(len(fields), None, dtype=object)
+    column[[field != "" for field in fields]] = known.tolist()
+    return column
+
+
 def _int(field: str) -> int | None:
     try:
         value = int(field)

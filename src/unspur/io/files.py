@@ -37,7 +37,7 @@ from unspur._reading import (
     suffix_of,
 )
 from unspur._typing import Array, FloatArray
-from unspur.embed.examples import label_column
+from unspur.embed.examples import column_with_missing
 from unspur.embed.store import ROWS, EmbeddingStore, is_store
 from unspur.exceptions import InputError, NotFiniteError
 from unspur.io.artifact import atomic
@@ -251,13 +251,9 @@ def _holds_parquet(folder: Path) -> bool:
 
 def _read_store(folder: Path, ignore: tuple[str, ...], memory: str | None, options: dict[str, Any]) -> Table:
     store = EmbeddingStore.open(folder)
-    columns = {"id": np.array(store.ids), **store.labels}
+    columns = {"id": column_with_missing(store.ids), **store.labels}
     require_known(folder, list(columns), ignore)
-    wanted = {
-        name: _with_nones(column.tolist()) if column.dtype.kind == "U" else column
-        for name, column in columns.items()
-        if name not in ignore
-    }
+    wanted = {name: column for name, column in columns.items() if name not in ignore}
     if memory is not None:
         return Table(folder, StoredNpy(folder / ROWS, memory=memory, **options), None, wanted)
     half = store.rows.dtype == np.float16  # kept in memory as float32; others stay on the disk
@@ -332,7 +328,7 @@ def _csv_rows(
         texts.append([line[i] for i in aside])
     if not rows:
         raise InputError(f"{path} has a header but no rows.")
-    columns = {header[i]: _with_nones([text[k] for text in texts]) for k, i in enumerate(aside)}
+    columns = {header[i]: column_with_missing([text[k] for text in texts]) for k, i in enumerate(aside)}
     return Table(path, np.stack(rows), [header[i] for i in wanted], columns)
 
 
@@ -359,16 +355,6 @@ def _refuse_text(path: Path, names: dict[int, str], row: int, lines: Iterable[li
     if value.strip() in MISSING_VALUE_WORDS:
         advice = f"If it is a missing value, drop the row or fill it in. {advice}"
     raise InputError(f"{path}: column {first!r} holds {shown!r} in row {row}, which is not a number{also}. {advice}")
-
-
-def _with_nones(fields: list[str]) -> Array:
-    """A label column read as text, with None for empty fields."""
-    known = label_column([field for field in fields if field])
-    if len(known) == len(fields):
-        return known
-    column = np.full(len(fields), None, dtype=object)
-    column[[field != "" for field in fields]] = known.tolist()
-    return column
 
 
 def read_arrays(path: Path, ignore: tuple[str, ...]) -> dict[str, Array]:
