@@ -389,12 +389,13 @@ def _as_number(value: Any) -> float | None:
 
 
 def test_split_mask(data: LabelledData, seed: int) -> BoolArray:
-    """Boolean mask of a stratified 30 % test split; all commands draw the same one.
+    """Boolean mask of a stratified test split of `TEST_SHARE`; all commands draw the same one.
 
     Rows of a cluster stay together; without clusters, exact copies of a row do.
     """
     import numpy as np
 
+    from unspur._data import TEST_SHARE
     from unspur.clusters import row_hashes
 
     if data.clusters is None:
@@ -405,7 +406,7 @@ def test_split_mask(data: LabelledData, seed: int) -> BoolArray:
         advice = "Drop them, or say with --cluster which rows belong together."
         _print_notes([f"{copies} Copies of a row are all training rows or all test rows. {advice}"])
         data = replace(data, clusters=first[code])
-    return data.held_out_mask(0.3, np.random.default_rng(seed))
+    return data.held_out_mask(TEST_SHARE, np.random.default_rng(seed))
 
 
 def note_shared_rows(rows: Mapping[str, LabelledData]) -> list[str]:
