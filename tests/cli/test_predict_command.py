@@ -75,6 +75,15 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.parametrize(("column", "value"), [("text", "gull"), ("review", "a gull by the sea"), ("file", "x.jpg")])
+def test_texts_and_pictures_are_to_be_embedded_first(saved, here, column, value):
+    Path("new.csv").write_text(f"id,{column}\n1,{value}\n")
+    said = unspur("predict", saved, "new.csv", "--output", "p.csv", code=1)
+    assert "by the same network as all other rows: unspur embed new.csv --encoder NAME --output STORE" in said
+    Path("new.csv").write_text("id,colour\n1,grey\n")  # the control
+    assert "unspur embed" not in unspur("predict", saved, "new.csv", "--output", "p.csv", code=1)
+
+
 def test_fit_saves_the_classifier_of_python_and_says_what_was_chosen(here):
     write(TRAIN, "train.csv")
     said = unspur("fit", "train.csv", *LABELS, "--ignore", "id", *FAST, "--output", "m.safetensors")

@@ -415,7 +415,9 @@ def _store_examples(show: str, store: Path, root: Path | None, *, allow_outside:
 
     if show in source_names():
         return read_source(show, root, read_manifest(store)["dataset"]["settings"])
-    examples = TableExamples.read(show, root, allow_outside=allow_outside)
+    settings = read_manifest(store)["dataset"].get("settings", {})
+    text = settings.get("text") if isinstance(settings, dict) else None
+    examples = TableExamples.read(show, root, allow_outside=allow_outside, text=text)
     _require_table_of_store(examples, store)
     return examples
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import csv
 import glob
+import shlex
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -39,6 +40,7 @@ from unspur._reading import (
 from unspur._typing import Array, FloatArray
 from unspur.embed.examples import column_with_missing
 from unspur.embed.store import ROWS, EmbeddingStore, is_store
+from unspur.embed.tables import IMAGE, PICTURE_SUFFIXES, TEXT
 from unspur.exceptions import InputError, NotFiniteError
 from unspur.io.artifact import atomic
 from unspur.io.parquet import label_like_fields, read_parquet, stored_parquet
@@ -354,6 +356,11 @@ def _refuse_text(path: Path, names: dict[int, str], row: int, lines: Iterable[li
     advice = "Write decimals with a point." if decimal else no_features(list(found))
     if value.strip() in MISSING_VALUE_WORDS:
         advice = f"If it is a missing value, drop the row or fill it in. {advice}"
+    elif first in (TEXT, IMAGE) or len(value.split()) > 3 or Path(value).suffix.lower() in PICTURE_SUFFIXES:
+        advice = (
+            "Texts and pictures are turned into numbers first, by the same network as all other rows: unspur embed "
+            f"{shlex.quote(str(path))} --encoder NAME --output STORE. {advice}"
+        )
     raise InputError(f"{path}: column {first!r} holds {shown!r} in row {row}, which is not a number{also}. {advice}")
 
 
