@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
 import warnings
@@ -299,7 +300,7 @@ def _head_text(classifier: RobustClassifier) -> str:
     losses = ", ".join(f"{loss:.4f} at {tried['weight_decay']:g}" for tried, loss in chosen.table)
     return (
         f"The head is {type(classifier.head_).__name__} with weight decay {chosen.penalty:g}, which had the smallest "
-        f"held-out loss: {losses}."
+        f"held-out loss: {losses}. Guessing has {math.log(len(classifier.classes_)):.4f}."
     )
 
 

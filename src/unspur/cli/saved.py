@@ -73,9 +73,19 @@ def _row_by_row(output: str, *more: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
+def _refuse_strength(ctx: click.Context, parameter: click.Parameter, given: str | None) -> None:  # noqa: ARG001
+    """Raise UsageError for an option of the fit."""
+    if given is not None:
+        raise click.UsageError(
+            f"The strength is part of the file. Fit with --strength {given}, or in Python use "
+            f"removal.removal_.scaled({given})."
+        )
+
+
 @click.command()
 @click.argument("removal", type=LocalPath())
 @_row_by_row("Where the rows go: .npy, .npz, .csv or .parquet, or a folder for Parquet files.")
+@click.option("--strength", hidden=True, expose_value=False, callback=_refuse_strength)
 def apply(
     removal: str,
     file: tuple[str, ...],
