@@ -771,7 +771,9 @@ def _with_probes(
                 visibility=None if seen is None else replace(seen, p_corrected=visible[i]),
                 gap=replace(column.gap, p_corrected=used[i]),
                 named=named,
-                verdict=_verdict(column, named, *(p[i] <= level for p in (travels, visible, used)), len(columns)),
+                verdict=_verdict(
+                    column, named, travels[i] <= level, visible[i] <= level, used[i] <= level, len(columns)
+                ),
                 notes=column.notes
                 + (("nearly the task itself, so its removal is not recommended",) if column.is_nearly_the_task else ()),
             )

@@ -97,7 +97,7 @@ def evaluate(removal: str, given: RowOptions[str], seed: int, as_json: bool) -> 
         return
     results = dict(zip((NO_REMOVAL, "removed"), found.results, strict=True))
     accuracies, penalties = accuracies_and_penalties(results)
-    show(group_table(accuracies, given.main, penalties=penalties))
+    show(group_table(accuracies, penalties=penalties))
     say()
     for sentence in accuracy_verdict(found.results):
         say(sentence)

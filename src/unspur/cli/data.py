@@ -173,7 +173,7 @@ def labelled_rows(
     """The rows of a table with their labels, decoded, and with clusters, if the table has them.
 
     `missing` has the value of each concept that means not known. Rows for `what` ("test") must have the classes of the
-    training rows, `like`.
+    training rows, `like`. Labels have the names of `label_names`.
     """
     import numpy as np
 
@@ -187,10 +187,10 @@ def labelled_rows(
     where = "" if like is None else f" of the {what} rows"
     y, *labels = (
         replace(
-            class_label(table.label(name), name + where, n, missing=missing.get(name), classes=known.get(name)),
+            class_label(table.label(given), name + where, n, missing=missing.get(given), classes=known.get(name)),
             name=name,
         )
-        for name in (main, *concepts)
+        for given, name in label_names((main, *concepts)).items()
     )
     cluster = None
     if clusters is not None and (clusters in table.columns or clusters.endswith(".npy")):
@@ -517,6 +517,12 @@ def place_among(value: Any, classes: Sequence[Any]) -> int | None:
     from unspur.io.table import class_name
 
     return next((k for k, one in enumerate(classes) if one == value or class_name(one) == class_name(value)), None)
+
+
+def label_names(given: Sequence[str]) -> dict[str, str]:
+    """What results call each label that options name: a file of labels by its stem, unless two labels share it."""
+    stems = [_stem(name) for name in given]
+    return {name: stem if stems.count(stem) == 1 else name for name, stem in zip(given, stems, strict=True)}
 
 
 def _stem(name: str) -> str:

@@ -17,6 +17,7 @@ from unspur.cli.data import (
     check_removal_labels,
     columns_of_files,
     conditions_on,
+    label_names,
     labelled_rows,
     missing_values,
     note_other_encoding,
@@ -217,7 +218,7 @@ def predict(
     write_rows(written, output, overwrite=force)
     if accuracy is not None:
         say(f"Note: {_caveat(classifier, table)}", err=True)
-    _report_predictions(output, classifier, predicted, accuracy, main, as_json)
+    _report_predictions(output, classifier, predicted, accuracy, as_json)
 
 
 def _read_for(model: Any, given: RowOptions[tuple[str, ...]], named: tuple[str, ...], **reading: Any) -> Table:
@@ -311,7 +312,8 @@ def _measured_accuracy(
         say(f"Note: {name} is empty in all rows, so accuracy is not by group of {name}.", err=True)
     concept = tuple(name for name in concept if name not in empty)
     y, *concepts = (
-        class_label(table.label(name), name, n, missing=missing.get(name), least=1) for name in (main, *concept)
+        class_label(table.label(given), name, n, missing=missing.get(given), least=1)
+        for given, name in label_names((main, *concept)).items()
     )
     places = [place_among(value, known.tolist()) for value in y.classes]
     if None in places:
@@ -336,7 +338,6 @@ def _report_predictions(
     classifier: RobustClassifier,
     predicted: Any,
     accuracy: GroupAccuracy | float | None,
-    main: str | None,
     as_json: bool,
 ) -> None:
     from unspur.report.tables import group_table
@@ -352,7 +353,7 @@ def _report_predictions(
         say(f"{100 * accuracy:.1f} % are right.")
     elif accuracy is not None:
         say()
-        show(group_table({"accuracy": accuracy}, main))
+        show(group_table({"accuracy": accuracy}))
         say()
     say_where("Predictions", output)
 
