@@ -12,13 +12,13 @@ from tests.optional import pandas as pd
 from unspur import ERM, Audit, audit
 from unspur._data import LabelledData
 from unspur._text import WIDTH, columns
-from unspur.auditing import NAMED, Estimate, _association, _permutation_p, column_labels, holm
+from unspur.auditing import NAMED, AuditedColumn, Estimate, _association, _permutation_p, _verdict, column_labels, holm
 from unspur.embed.properties import content_properties, text_properties
 from unspur.exceptions import GroupSizeError, InputError, LabelError
 from unspur.labels import class_label
 from unspur.selection import cross_fit
 
-N = 1000
+N = 1200
 
 
 def follows(rng, y, agreement=0.9):
@@ -185,6 +185,42 @@ def test_nearly_the_task_is_named_but_not_recommended():
     assert "not recommended" in str(found)
 
 
+def test_the_first_column_that_can_be_removed_and_tested_is_recommended():
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=1500)
+    few, many = follows(rng, y, 0.965), follows(rng, y, 0.8)
+    X = rng.normal(size=(1500, 6))
+    X[:, 0] += 1.0 * y
+    X[:, 1] += 4.0 * few
+    X[:, 2] += 2.0 * many
+    given = {"few": few, "many": many, "rare value": np.where(np.arange(1500) < 4, "odd", np.array(["a", "b"])[many])}
+    found = audit(X, y, given, random_state=0)
+    named = {column.name: column.smallest_group for column in found.named}
+    assert named["few"] == np.bincount(2 * y + few).min() < 34 <= np.bincount(2 * y + many).min() == named["many"]
+    assert named["rare value"] < 4  # which the audit pools, and a report would not
+    assert found.recommended.name == "many"
+    sampled = replace(found, drawn_from=10 * found.rows)  # of all rows there are ten times as many
+    assert not sampled.has_small_group(by_name(found, "few"))
+    alone = audit(X, y, {"few": few}, random_state=0)
+    assert alone.named
+    assert alone.recommended is None
+    assert "None can be removed with these rows: few has" in alone.conclusion
+
+
+def test_an_interval_without_zero_is_not_called_no_sign():
+    column = AuditedColumn(
+        "place", "classes", ("a", "b"), 900, 50, Estimate(0.4, 0.3, 0.5, 0.0), Estimate(0.8, 0.7, 0.9, 0.0), 0.5,
+        Estimate(0.05, 0.01, 0.09, 0.01), 0.9, 0.85,
+    )  # fmt: skip
+    words = "travels with the task and is visible; its use is not significant after correction for 20 columns"
+    assert _verdict(column, False, True, True, False, 20) == words
+    assert "its visibility is not significant" in _verdict(column, False, True, False, False, 20)
+    assert "association with the task is not significant" in _verdict(column, False, False, False, False, 20)
+    assert "three together are not significant" in _verdict(column, False, True, True, True, 20)
+    unclear = replace(column, gap=Estimate(0.05, -0.01, 0.09, 0.2))
+    assert "no sign that a plain layer uses it" in _verdict(unclear, False, True, True, False, 20)
+
+
 def test_numbers_are_binned_and_rare_values_pooled(rows):
     X, y, _ = rows
     rng = np.random.default_rng(2)
@@ -308,7 +344,7 @@ def test_the_same_seed_gives_the_same_audit(rows):
 
 def test_bad_input_is_refused_in_words(rows):
     X, y, concept = rows
-    with pytest.raises(LabelError, match="999 labels for 1000 rows"):
+    with pytest.raises(LabelError, match=f"{N - 1} labels for {N} rows"):
         audit(X, y, {"c": concept[1:]})
     with pytest.raises(LabelError, match="one class only"):
         audit(X, np.zeros(N), {"c": concept})

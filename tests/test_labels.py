@@ -262,6 +262,15 @@ def test_a_code_of_another_type_than_the_labels_is_warned_of(values, missing):
     class_label(np.array(["a", "b", "c"]), "sea", 3, missing=-1)  # warnings are errors here
 
 
+@pytest.mark.parametrize("odd", ["", "  ", "nan"])
+def test_a_text_that_looks_like_a_missing_value_is_warned_of(odd):
+    values = np.array(["sea", odd, "land", odd])
+    with pytest.warns(MissingCodeWarning, match=f"place is '{odd}' in 2 rows.*pass None.*missing_concept='{odd}'"):
+        assert len(class_label(values, "place", 4).classes) == 3
+    assert class_label(values, "place", 4, missing=odd).classes == ("land", "sea")  # warnings are errors here
+    class_label(np.array(["none", "some", "", "none"]), "place", 4, missing="")
+
+
 def test_concepts_that_no_row_has_both_of_are_told_so():
     from unspur import LEACE
 

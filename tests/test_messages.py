@@ -273,6 +273,34 @@ def test_messages_of_a_fit_on_the_command_line(case, tmp_path, monkeypatch):
     assert typed(case) == (0 if note else 1, expected)
 
 
+def test_a_small_group_where_most_rows_have_no_concept(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    known = [*RARE[:7], *np.setdiff1d(np.arange(150), RARE)]
+    unknown = np.setdiff1d(np.arange(600), known)
+    small = SMALL % ("bird=land, background=sea", 7) + MORE_ROWS
+    way_out = (
+        " In most rows the concept is missing: in Python, the head GroupWeighted(unknown='infer') learns from them as "
+        "well, without a removal (docs/guides/missing-labels.md)."
+    )
+    case = Case(GroupSizeError, changed("background", unknown, None), small + way_out + ANYWAY % 7)
+    with pytest.raises(GroupSizeError, match=re.escape(case.message.format(**ARGUMENTS))):
+        fit(case, named=True)
+    code, said = typed(case)
+    assert code == 1
+    assert case.message.format(**OPTIONS) in said
+
+
+def test_problems_of_a_comparison_name_options_of_the_verb(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = written(without(RARE[11:]), "rows.csv")  # of which three become test rows
+    labels = ["--main", "bird", "--concept", "background", "--remover", "JSE", "--remover", "none", "--head", "ERM"]
+    done = CliRunner().invoke(main, ["compare", rows, *labels])
+    assert done.exit_code == 0, done.output
+    said = " ".join(done.stdout.split())
+    assert "a validation set with --validation." in said
+    assert "With smallest_group=8 in Python they are tested anyway" in said  # which compare has no option for
+
+
 def test_validation_rows_that_are_too_few_are_pooled_for_a_classifier(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     case = CASES["an empty group of validation rows"]

@@ -57,6 +57,8 @@ from unspur.subspace import AffineMap
 #: Ratio of the interquartile ranges of validation and training rows, and distance of their medians in such ranges, in
 #: the median column, from which on a warning is due.
 MAX_SCALE_RATIO, MAX_SHIFT = 5.0, 5.0
+#: Share of each group that becomes test rows, where there are none.
+TEST_SHARE = 0.3
 
 
 @dataclass(frozen=True)

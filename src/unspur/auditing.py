@@ -19,6 +19,7 @@ spurious is not for a test to say: high cheekbones travel with smiling, and righ
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -32,12 +33,13 @@ from scipy.stats import hypergeom, norm
 from scipy.stats import t as student
 
 from unspur._arrays import is_missing, on_numpy
-from unspur._data import LabelledData, as_matrix
+from unspur._data import TEST_SHARE, LabelledData, as_matrix
 from unspur._resources import one_thread_if_small
+from unspur._text import WIDTH, filled, lines_of, one_line, padded
 from unspur._text import columns as text_columns
-from unspur._text import filled, lines_of, one_line, padded
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.clusters import cluster_codes, row_hashes
+from unspur.criteria import SMALLEST_GROUP
 from unspur.exceptions import GroupSizeError, InputError, LabelError
 from unspur.heads import ERM
 from unspur.labels import ClassLabel, class_label, dates_in, label_columns, main_column, require_no_missing
@@ -65,9 +67,12 @@ FOLDS = 5
 MAX_PROBE_ROWS, MAX_CROSS_FITTED_ROWS = 3000, 1000
 #: Cramér's V from which on a column is taken for the task under another name, and not recommended.
 MAX_RECOMMENDED_ASSOCIATION = 0.95
+#: Fewest rows of a group (class of the task, value) for a report that holds out `TEST_SHARE` of them: as many test rows
+#: as the tests of a direction need, and more to fit it.
+MIN_REMOVABLE_ROWS = math.ceil(SMALLEST_GROUP / TEST_SHARE)
 #: Columns that a table shows, besides those that are named, and columns not judged that it lists.
 COLUMNS_SHOWN, NOT_JUDGED_SHOWN = 20, 10
-#: Columns of a terminal for names in the table.
+#: Most columns of a terminal for names in the table.
 NAME_WIDTH = 20
 _LEADING_ZERO = re.compile(r"[+-]?0\d")
 _ISO_DATE = re.compile(r"\d{4}-\d\d(-\d\d)?(\D|$)")
@@ -100,6 +105,8 @@ class AuditedColumn:
     kind : "classes", or "number" for a number that was cut into bins.
     values : its values, or its bins, as text.
     rows : number of rows in which it is known.
+    smallest_group : rows of the rarest combination of a class of the task and a value, before rare values are pooled;
+        of exact copies one counts.
     association : Cramér's V with the task, from 0 (independent) to 1, corrected for its bias; the test is two-sided.
     visibility : balanced accuracy of a linear probe; None if there was no time to train one (see `audit`).
     chance : accuracy of guessing, one over the number of values.
@@ -114,6 +121,7 @@ class AuditedColumn:
     kind: Kind
     values: tuple[str, ...]
     rows: int
+    smallest_group: int
     association: Estimate
     visibility: Estimate | None
     chance: float
@@ -147,6 +155,7 @@ class Audit:
     accuracy : cross-fitted accuracy of the plain layer, each class of the task counting the same.
     level : significance level of all columns together.
     notes : what else a reader should know.
+    drawn_from : rows of which the audited ones are a random sample; 0 if they are all.
     """
 
     main: str
@@ -156,6 +165,7 @@ class Audit:
     accuracy: float
     level: float
     notes: tuple[str, ...] = ()
+    drawn_from: int = 0
 
     @property
     def named(self) -> tuple[AuditedColumn, ...]:
@@ -164,8 +174,13 @@ class Audit:
 
     @property
     def recommended(self) -> AuditedColumn | None:
-        """The first column that is named, leaving out any that is nearly the task itself."""
-        return next((column for column in self.named if not column.is_nearly_the_task), None)
+        """The first named column whose removal can be fitted and tested, and that is not nearly the task itself."""
+        removable = (column for column in self.named if not (column.is_nearly_the_task or self.has_small_group(column)))
+        return next(removable, None)
+
+    def has_small_group(self, column: AuditedColumn) -> bool:
+        """Whether a report on all rows would have too few rows of the smallest group to fit or test a removal."""
+        return column.smallest_group * max(1.0, self.drawn_from / self.rows) < MIN_REMOVABLE_ROWS
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and words, ready for JSON."""
@@ -189,9 +204,10 @@ class Audit:
         ]
         shown = self.columns[: max(COLUMNS_SHOWN, len(self.named))]
         if shown:
-            lines += _table(shown)
+            lines += _table(shown, self)
         if len(self.columns) > len(shown):
-            lines.append(f"… and {len(self.columns) - len(shown):,} more columns, none of which is named")
+            hidden = len(self.columns) - len(shown)
+            lines.append(f"… and {hidden:,} more columns, none of which is named; --json and `columns` have them")
         if self.not_judged:
             lines += ["", "Not judged:"]
             listed = list(self.not_judged.items())
@@ -214,25 +230,55 @@ class Audit:
         listed = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
         plural = len(names) > 1
         end = "you decide whether they are spurious" if plural else NAMED.partition(": ")[2]
-        return (
+        found = (
             f"{listed} {'travel' if plural else 'travels'} with {self.main}, {'are' if plural else 'is'} visible, and "
             f"{'are' if plural else 'is'} used ({corrected}): {end}."
         )
+        return found if self.recommended is not None else f"{found} {self._why_none_is_recommended}"
+
+    @property
+    def _why_none_is_recommended(self) -> str:
+        """Why no named column can be removed, in words."""
+        small = [column for column in self.named if not column.is_nearly_the_task]
+        if not small:
+            return "To remove what is nearly the task would remove the task."
+        most = max(small, key=lambda column: column.smallest_group)
+        of_which = f" of {self.drawn_from:,} from which they were drawn" if self.drawn_from else ""
+        return (
+            f"None can be removed with these rows: {one_line(most.name)} has {most.smallest_group:,} in its smallest "
+            f"group (a class of {self.main} and a value){of_which}. A removal and its test need about "
+            f"{MIN_REMOVABLE_ROWS}, of which {SMALLEST_GROUP} are held out. Collect rows of that group."
+        )
 
 
-def _table(columns: tuple[AuditedColumn, ...]) -> list[str]:
+def _table(columns: tuple[AuditedColumn, ...], found: Audit) -> list[str]:
     """The table of an audit, with the verdict of each column below its numbers."""
-    shown = {column.name: lines_of(one_line(column.name), NAME_WIDTH) for column in columns}
-    width = max(text_columns(line) for lines in shown.values() for line in (*lines, "column"))
-    head = f"  {padded('column', width)}  {'travels (V)':<18} {'visible (%)':<14} gap (points)"
-    lines = [head, "─" * (width + 58)]
-    for column in columns:
-        first, *others = shown[column.name]
-        seen = "–" if column.visibility is None else _bounds(column.visibility, 100.0, 0)
-        numbers = f"{_bounds(column.association, 1.0, 2):<18} {seen:<14} {_bounds(column.gap, 100.0, 1)}"
-        lines.append(f"{'✓' if column.named else ' '} {padded(first, width)}  {numbers}")
+    heads = ("travels (V)", "visible (%)", "gap (points)", "smallest")
+    cells = [
+        (
+            _bounds(column.association, 1.0, 2),
+            "–" if column.visibility is None else _bounds(column.visibility, 100.0, 0),
+            _bounds(column.gap, 100.0, 1),
+            f"{column.smallest_group:,}",
+        )
+        for column in columns
+    ]
+    widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
+    room = min(NAME_WIDTH, WIDTH - sum(widths) - len(widths) - 2)
+    names = [lines_of(one_line(column.name), room) for column in columns]
+    width = max(text_columns(line) for lines in names for line in (*lines, "column"))
+
+    def line(sign: str, name: str, numbers: tuple[str, ...]) -> str:
+        *others, last = (number.ljust(wide) for number, wide in zip(numbers, widths, strict=True))
+        return " ".join((sign, padded(name, width), *others, last.strip().rjust(widths[-1])))
+
+    lines = [line(" ", "column", heads), "─" * (width + sum(widths) + len(widths) + 2)]
+    for column, (first, *others), numbers in zip(columns, names, cells, strict=True):
+        lines.append(line("✓" if column.named else " ", first, numbers))
         lines += [f"  {other}" for other in others]
-        lines.append(filled("; ".join((column.verdict, *column.notes)), "    ", "    "))
+        few = column.named and found.has_small_group(column)
+        notes = (*column.notes, *(("too few rows in its smallest group to remove it and test that",) if few else ()))
+        lines.append(filled("; ".join((column.verdict, *notes)), "    ", "    "))
     return lines
 
 
@@ -316,7 +362,8 @@ def audit(
         else:
             judged.append((_measured(name, cells, data, right), cells))
     found = _with_probes(judged, data, level, max_probes, probe_all, rng, report)
-    return Audit(data.main.name, found, reasons, len(data), float(recall.mean()), level, notes)
+    drawn_from = len(X) if len(X) > max_rows else 0
+    return Audit(data.main.name, found, reasons, len(data), float(recall.mean()), level, notes, drawn_from)
 
 
 def _decoded(
@@ -482,12 +529,14 @@ class _Cells:
     counts : rows of each class and value, shape (K, m).
     aligned : whether a value is more frequent in a class than overall, shape (K, m).
     compared : classes and values with enough rows in all their combinations, two boolean masks.
+    smallest : rows of the rarest combination before values are pooled; of copies one counts.
     """
 
     column: _Coded
     counts: IntArray
     aligned: BoolArray
     compared: tuple[BoolArray, BoolArray]
+    smallest: int
 
 
 def _cells(values: Any, data: LabelledData) -> _Cells | str:
@@ -516,7 +565,16 @@ def _cells(values: Any, data: LabelledData) -> _Cells | str:
             f"too few {what} in a cell: no class of {main.name} has at least {MIN_CELL_ROWS} {what} of a value that "
             "goes with it and of one that does not"
         )
-    return _Cells(column, counts, aligned, compared)
+    return _Cells(column, counts, aligned, compared, _smallest_group(column.unpooled, data))
+
+
+def _smallest_group(codes: IntArray, data: LabelledData) -> int:
+    """Rows of the rarest combination of a class of the task and a value; 0 if one does not occur."""
+    known = np.flatnonzero(codes >= 0)
+    group = data.main.codes[known] * (codes.max() + 1) + codes[known]
+    if data.clusters_are_duplicates and data.clusters is not None:
+        group = np.unique(np.stack([data.clusters[known], group]), axis=1)[1]
+    return int(np.bincount(group, minlength=len(data.main.classes) * (int(codes.max()) + 1)).min())
 
 
 def _same_as_task(main: ClassLabel, codes: IntArray) -> str:
@@ -582,6 +640,7 @@ def _measured(name: str, cells: _Cells, data: LabelledData, right: BoolArray) ->
         kind=cells.column.kind,
         values=cells.column.values,
         rows=len(known),
+        smallest_group=cells.smallest,
         association=_association(cells.counts, y, value, clusters),
         visibility=None,
         chance=1.0 / int(values.sum()),
@@ -701,7 +760,6 @@ def _with_probes(
     for i, column in enumerate(columns):
         seen = column.visibility
         named = all_three[i] <= level
-        shown = None if seen is None else visible[i] <= level
         found.append(
             replace(
                 column,
@@ -709,7 +767,9 @@ def _with_probes(
                 visibility=None if seen is None else replace(seen, p_corrected=visible[i]),
                 gap=replace(column.gap, p_corrected=used[i]),
                 named=named,
-                verdict=_verdict(named, travels[i] <= level, shown, used[i] <= level),
+                verdict=_verdict(
+                    column, named, travels[i] <= level, visible[i] <= level, used[i] <= level, len(columns)
+                ),
                 notes=column.notes
                 + (("nearly the task itself, so its removal is not recommended",) if column.is_nearly_the_task else ()),
             )
@@ -726,17 +786,24 @@ def holm(p: list[float]) -> list[float]:
     return [float(value) for value in corrected]
 
 
-def _verdict(named: bool, travels: bool, visible: bool | None, used: bool) -> str:
-    """What the three tests say, in words."""
+def _verdict(column: AuditedColumn, named: bool, travels: bool, visible: bool, used: bool, judged: int) -> str:
+    """What the three tests say, in words; `judged` columns were tested."""
     if named:
         return NAMED
+    corrected = f"not significant after correction for {judged:,} columns"
     if not travels:
-        return "no sign that it travels with the task"
-    if visible is None:
-        return "travels with the task" + (", and errors depend on it; not probed" if used else "; no sign of use")
+        alone = column.association.low > 0
+        return f"its association with the task is {corrected}" if alone else "no sign that it travels with the task"
+    use = f"its use is {corrected}" if column.gap.low > 0 else "no sign that a plain layer uses it"
+    seen = column.visibility
+    if seen is None:
+        return "travels with the task" + (", and errors depend on it; not probed" if used else f"; {use}")
     if not visible:
-        return "travels with the task; no sign that the embedding shows it"
-    return "travels with the task and is visible; no sign that a plain layer uses it"
+        shown = f"its visibility is {corrected}" if seen.low > column.chance else "no sign that the embedding shows it"
+        return f"travels with the task; {shown}"
+    if used:
+        return f"travels with the task, visible, and used, but the three together are {corrected}"
+    return f"travels with the task and is visible; {use}"
 
 
 def _visibility(cells: _Cells, data: LabelledData, rng: np.random.Generator) -> Estimate | None:

@@ -177,6 +177,7 @@ def compare(
     report: Callable[[str], object] = lambda name: None,  # noqa: ARG005
     *,
     missing_concept: Any = None,
+    describe: Callable[[UnspurError], str] = str,
 ) -> list[Comparison]:
     """Fit every remover on the training rows, every head on the transformed rows, and evaluate all combinations.
 
@@ -195,6 +196,7 @@ def compare(
     balance : classes that get equal weight in every remover.
     report : called with the name of each step.
     missing_concept : value of a concept that means "not known", besides NaN and None.
+    describe : the text of an error, for `problem`.
 
     Returns
     -------
@@ -230,7 +232,7 @@ def compare(
                 spent = time.perf_counter() - start
                 clean = sets.with_folds(clean, remover_name)
         except UnspurError as error:
-            problem, spent = str(error), time.perf_counter() - start
+            problem, spent = describe(error), time.perf_counter() - start
         if clean is not None and clean.digest not in probed:
             probed[clean.digest], _ = probes(clean.test.X[sets.probed], test.select(sets.probed), seed=seed)
         for head_name in heads:
@@ -240,7 +242,7 @@ def compare(
             if clean is not None:
                 key = clean.digest, head_name
                 if key not in evaluated:
-                    evaluated[key] = _with_head(result, clean, seed, penalties)
+                    evaluated[key] = _with_head(result, clean, seed, penalties, describe)
                 result, loss = evaluated[key]
                 removed = 0 if result.problem else clean.removed
                 result = replace(result, remover=remover_name, removed=removed, probes=probed.get(clean.digest, {}))
@@ -541,7 +543,11 @@ def probes(
 
 
 def _with_head(
-    result: Comparison, clean: _TransformedSets, seed: int, penalties: Sequence[float]
+    result: Comparison,
+    clean: _TransformedSets,
+    seed: int,
+    penalties: Sequence[float],
+    describe: Callable[[UnspurError], str],
 ) -> tuple[Comparison, FloatArray | None]:
     """The result with its head, fitted to the transformed rows and evaluated; and losses of held-out rows."""
     start, test = time.perf_counter(), clean.test
@@ -550,7 +556,7 @@ def _with_head(
             chosen = choose_head(result.head, clean.train, clean.validation, seed, penalties, few=clean.few)
             accuracy = accuracy_of(chosen.head.predict(test.X) == test.main.values, test)
     except UnspurError as error:
-        return replace(result, problem=str(error), seconds=time.perf_counter() - start), None
+        return replace(result, problem=describe(error), seconds=time.perf_counter() - start), None
     result = replace(
         result,
         accuracy=accuracy,
@@ -563,7 +569,8 @@ def _with_head(
     try:
         return result, _held_out_losses(chosen, clean)
     except UnspurError as error:
-        return replace(result, held_out_problem=f"It cannot be fitted to the rows outside a fold: {error}"), None
+        why = f"It cannot be fitted to the rows outside a fold: {describe(error)}"
+        return replace(result, held_out_problem=why), None
 
 
 def accuracy_of(right: BoolArray, test: LabelledData) -> GroupAccuracy:

@@ -33,7 +33,7 @@
     NotInferredWarning (UserWarning)                     missing concepts were inferred no better than by chance
     UsedRowsWarning (UserWarning)                        a certificate was asked for on rows of the fit
     OutlierWarning (UserWarning)                         a few rows hold most of the variance of a number to remove
-    MissingCodeWarning (UserWarning)                     the code for "not known" is of another type than the labels
+    MissingCodeWarning (UserWarning)                     a class looks like a missing value, such as an empty text
     ClusterWarning (UserWarning)                         rows are copies of each other, or lie in few clusters
 
 Every message says what was seen, what is needed and what to do. The facts in it are the `fields` of the error, such as
@@ -220,7 +220,7 @@ class OutlierWarning(UserWarning):
 
 
 class MissingCodeWarning(UserWarning):
-    """The value that stands for "not known" never occurs, and its text does: it counts as a class."""
+    """A class looks like a missing value: an empty text, "nan", or the text of the code for "not known"."""
 
 
 class ClusterWarning(WithFields, UserWarning):

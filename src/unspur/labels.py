@@ -16,6 +16,9 @@ from unspur._reading import brief
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError, LabelError, MissingCodeWarning
 
+#: What a missing value becomes where a column is turned into text, besides "".
+_MISSING_AS_TEXT = frozenset(("nan", "NaN", "<NA>", "NaT"))
+
 
 @dataclass(frozen=True, slots=True)
 class ClassLabel:
@@ -120,6 +123,7 @@ def class_label(
         ) from None
     if classes is None:
         _require_several(seen, name, array, least)
+        _warn_of_missing_as_text(known, seen, missing, name)
         classes = _of_one_type(tuple(value.item() if hasattr(value, "item") else value for value in seen), name)
     elif unknown := [value for value in seen.tolist() if value not in classes]:
         _refuse_unknown(unknown[0], name, classes)
@@ -142,6 +146,19 @@ def _warn_of_another_type(known: Array, missing: Any, name: str, *, met: bool) -
             MissingCodeWarning,
             stacklevel=3,
         )
+
+
+def _warn_of_missing_as_text(known: Array, seen: Array, missing: Any, name: str) -> None:
+    """Warn if one of several classes is an empty text, or what becomes of NaN as text; not again of the code."""
+    texts = [value for value in seen.tolist() if isinstance(value, str) and value != str(missing)]
+    for value in texts if len(seen) > 1 else []:
+        if not value.strip() or value in _MISSING_AS_TEXT:
+            warnings.warn(
+                f"{name} is {value!r} in {int(np.sum(known == value)):,} rows, which count as a class. If it stands "
+                f"for a missing value, pass None in these rows; of a concept, missing_concept={value!r} does the same.",
+                MissingCodeWarning,
+                stacklevel=3,
+            )
 
 
 def joint_label(labels: Sequence[ClassLabel]) -> ClassLabel:

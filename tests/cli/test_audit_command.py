@@ -18,7 +18,7 @@ from unspur.embed.examples import TableExamples
 from unspur.embed.properties import content_properties, picture_properties
 from unspur.io.files import label_like_columns
 
-N = 400
+N = 1200
 
 
 def unspur(*arguments, code=0):
@@ -86,11 +86,33 @@ def test_the_audit_names_the_place_and_the_next_command_runs(table):
 
 
 def test_json_has_the_same_and_the_command(table):
-    told = json.loads(unspur("audit", "birds.csv", "--main", "bird", "--json", "--max-rows", 300))
+    told = json.loads(unspur("audit", "birds.csv", "--main", "bird", "--json", "--max-rows", 900))
     assert told["columns"][0]["named"]
-    assert told["notes"] == ["300 rows were drawn at random from 400."]
+    assert told["notes"] == ["900 rows were drawn at random from 1,200."]
     assert told["next"].startswith("unspur report birds.csv --main bird --concept place")
     assert set(told["not_judged"]) == {"id", "copy"}
+
+
+def test_a_column_that_could_not_be_tested_is_named_but_no_command_removes_it(table):
+    """The report would hold out 30 % of each group: four rows of one with 13."""
+    bird, place = (np.array(table[name]) for name in ("bird", "place"))
+    rare = np.flatnonzero((bird == "gull") & (place == "wood"))
+    kept = np.setdiff1d(np.arange(N), rare[13:])
+    with open("few.csv", "w", newline="", encoding="utf-8") as file:
+        lines = zip(*(np.array(column, dtype=object)[kept] for column in table.values()), strict=True)
+        csv.writer(file).writerows([table, *lines])
+    aside = [word for name in ("id", "tide", "camera", "copy") for word in ("--ignore", name)]
+    told = json.loads(unspur("audit", "few.csv", "--main", "bird", "--json", *aside))
+    (column,) = told["columns"]
+    assert (column["name"], column["named"], column["smallest_group"]) == ("place", True, 13)
+    assert told["next"] is None
+    said = " ".join(unspur("audit", "few.csv", "--main", "bird", *aside).split())
+    assert "Next:" not in said
+    assert "None can be removed with these rows: place has 13 in its smallest group" in said
+    assert "too few rows in its smallest group to remove it and test that" in said
+    enough = json.loads(unspur("audit", "birds.csv", "--main", "bird", "--json", *aside))  # the control
+    assert enough["columns"][0]["smallest_group"] == min(len(rare), np.sum((bird == "wren") & (place == "sea"))) > 33
+    assert enough["next"].startswith("unspur report birds.csv --main bird --concept place")
 
 
 def test_named_columns_alone_and_bins_as_labels(table):

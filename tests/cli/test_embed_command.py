@@ -97,6 +97,21 @@ def test_what_comes_next_works_as_it_is_printed(squares, tmp_path, monkeypatch):
     assert_array_equal(clean["ground"], store.labels["ground"][test])
 
 
+def test_what_comes_next_with_several_labels_is_an_audit_and_without_labels_a_prediction(photos, tmp_path):
+    table = photos / "several.csv"
+    lines = (photos / "squares.csv").read_text().splitlines()
+    table.write_text("\n".join([f"{lines[0]},camera", *(f"{line},{i % 3}" for i, line in enumerate(lines[1:]))]))
+    store = tmp_path / "store"
+    told = json.loads(unspur("embed", table, "--encoder", "grey-50", "--output", store, "--json"))
+    assert told["next"] == f"unspur audit {store} --where split=train --main LABEL"
+    alone = tmp_path / "new"
+    alone.mkdir()
+    (alone / "0.png").write_bytes((photos / "0.png").read_bytes())
+    said = unspur("embed", alone, "--encoder", "grey-50", "--output", tmp_path / "unlabelled")
+    assert "Note: They lie in no class folders" in said
+    assert f"unspur predict MODEL.safetensors {tmp_path / 'unlabelled'}" in " ".join(said.replace("\\\n", "").split())
+
+
 def test_rows_to_fit_choose_and_test_on_come_from_one_store(squares, tmp_path, monkeypatch):
     folder, _ = squares
     monkeypatch.chdir(tmp_path)
@@ -222,6 +237,20 @@ def test_tables_of_texts_and_of_pairs(tiny_bert, tmp_path):  # noqa: F811
     assert "embeds images; texts has texts" in unspur(
         "embed", table, "--encoder", "grey-50", "--output", tmp_path / "no", code=1
     )
+
+
+def test_texts_in_a_column_of_another_name(tiny_bert, tmp_path):  # noqa: F811
+    table, store = tmp_path / "reviews.csv", tmp_path / "store"
+    table.write_text("review,y\na bird,0\nthe fish,1\n")
+    command = ("embed", table, "--encoder", tiny_bert, "--output", store, "--device", "cpu")
+    assert "name the column of the texts with --text" in " ".join(unspur(*command, code=1).split())
+    assert "has no column 'views'; it has" in unspur(*command, "--text", "views", code=1)
+    unspur(*command, "--text", "review")
+    found = EmbeddingStore.open(store)
+    assert_allclose(found.rows, load_encoder(str(tiny_bert), device="cpu")(["a bird", "the fish"]), atol=1e-5)
+    assert list(found.labels) == ["y"]
+    shown = row_content(str(table), read_table(store), None)["texts"]  # what a report shows of the store
+    assert [shown[0], shown[1]] == ["a bird", "the fish"]
 
 
 @pytest.mark.parametrize(

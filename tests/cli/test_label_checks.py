@@ -208,6 +208,21 @@ def test_text_among_the_features_is_named_with_its_row_and_what_to_do(birds):
     assert "column 'f3' holds 'n/a' in row 17, which is not a number. If it is a missing value, drop the row" in said
 
 
+def test_labels_in_files_are_called_by_their_stems(arrays):
+    said, _ = unspur("fit", "rows.npy", *NPY, "--output", "r.safetensors")
+    assert "directions carries background, 1 carries bird." in " ".join(said.split())
+    for verb in (["predict", "r.safetensors"], ["evaluate", "r.safetensors"]):
+        more = ["--output", "p.csv"] if verb[0] == "predict" else []
+        shown = unspur(*verb, "rows.npy", *NPY, *more)[0]
+        assert "bird=land, background=forest" in shown
+        assert ".npy=" not in shown
+    Path("other").mkdir()
+    np.save("other/bird.npy", np.load("background.npy"))  # of two that share a stem both keep their names
+    told = json.loads(unspur("fit", "rows.npy", "--main", "bird.npy", "--concept", "other/bird.npy", "--json",
+                             "--output", "two.safetensors")[0])  # fmt: skip
+    assert told["concepts"] == ["other/bird.npy"]
+
+
 @pytest.mark.parametrize("separator", [";", "\t"])
 def test_other_separators_than_commas_are_read(birds, separator):
     birds.rename(columns={"f0": "a, b"}).to_csv("rows.csv", index=False, sep=separator, quoting=csv.QUOTE_NONNUMERIC)

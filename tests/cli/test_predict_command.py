@@ -75,6 +75,32 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+def test_the_strength_is_part_of_the_file(saved, here):
+    write(NEW, "new.csv")
+    said = unspur("apply", saved, "new.csv", "--strength", 0.5, "--output", "clean.csv", code=2)
+    assert "The strength is part of the file. Fit with --strength 0.5" in said
+    named = [word for name in ("id", "bird", "background") for word in ("--label", name)]
+    unspur("apply", saved, "new.csv", *named, "--output", "clean.csv")  # the control
+
+
+def test_accuracies_by_group_have_intervals_within_0_and_100(saved, here):
+    write(NEW, "new.csv")
+    said = unspur("predict", saved, "new.csv", *LABELS, "--output", "p.csv")
+    accuracy = group_accuracy(NEW["bird"], pd.read_csv("p.csv")["predicted"], NEW["background"])
+    for (low, high), value in zip(accuracy.interval().reshape(-1, 2), accuracy.accuracy.reshape(-1), strict=True):
+        assert f"{100 * value:.1f} ({100 * low:.1f}–{100 * high:.1f})".replace("100.0)", "100)") in said
+    assert "±" not in said
+
+
+@pytest.mark.parametrize(("column", "value"), [("text", "gull"), ("review", "a gull by the sea"), ("file", "x.jpg")])
+def test_texts_and_pictures_are_to_be_embedded_first(saved, here, column, value):
+    Path("new.csv").write_text(f"id,{column}\n1,{value}\n")
+    said = unspur("predict", saved, "new.csv", "--output", "p.csv", code=1)
+    assert "by the same network as all other rows: unspur embed new.csv --encoder NAME --output STORE" in said
+    Path("new.csv").write_text("id,colour\n1,grey\n")  # the control
+    assert "unspur embed" not in unspur("predict", saved, "new.csv", "--output", "p.csv", code=1)
+
+
 def test_fit_saves_the_classifier_of_python_and_says_what_was_chosen(here):
     write(TRAIN, "train.csv")
     said = unspur("fit", "train.csv", *LABELS, "--ignore", "id", *FAST, "--output", "m.safetensors")
@@ -84,6 +110,7 @@ def test_fit_saves_the_classifier_of_python_and_says_what_was_chosen(here):
     words = " ".join(said.split())
     assert "1 of 6 directions carries background, 1 carries bird." in words
     assert f"with weight decay {model.selection_.penalty:g}, which had the smallest held-out loss" in words
+    assert "Guessing has 0.6931." in words
     assert all(f"{loss:.4f} at {tried['weight_decay']:g}" in words for tried, loss in model.selection_.table)
     assert max(map(len, said.splitlines())) <= 80
     following = [line.removeprefix("Next: ") for line in said.replace("\\\n", "").splitlines() if "Next: " in line]

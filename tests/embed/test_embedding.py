@@ -21,8 +21,9 @@ from unspur.embed import embedding
 from unspur.embed.embedding import embed
 from unspur.embed.examples import TableExamples
 from unspur.embed.registry import load_encoder
-from unspur.embed.store import EmbeddingStore, Reduction
+from unspur.embed.store import EmbeddingStore, Reduction, content_digest
 from unspur.exceptions import InputError, OutputExistsError, UnspurError
+from unspur.labels import class_label
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -67,6 +68,18 @@ def test_rows_are_what_the_encoder_says_in_the_order_of_the_examples(tmp_path):
     assert about["peak_memory_mb"] > 10
     store.verify()
     assert sorted(path.name for path in store.folder.iterdir()) == ["labels.csv", "manifest.json", "rows.npy"]
+
+
+def test_empty_cells_of_a_store_are_missing_values(tmp_path):
+    negation = np.resize(["", "no", "yes", ""], N)
+    pictures = Pictures(labels={"odd": np.arange(N) % 2, "negation": negation, "few": np.resize(["0", "", "1"], N)})
+    store = embed(pictures, Strips(), tmp_path / "store", progress=False)
+    assert store.column("negation").tolist() == [value or None for value in negation.tolist()]
+    assert store.column("few")[:3].tolist() == [0, None, 1]
+    assert store.column("odd").dtype == np.int64  # the control
+    assert class_label(store.column("negation"), "negation", N).classes == ("no", "yes")
+    store.verify()
+    assert store.digest == content_digest(store.rows, store.ids, pictures.labels)  # stores of before have this one
 
 
 def test_a_killed_run_goes_on_where_it_was(tmp_path, undisturbed):

@@ -88,8 +88,7 @@ def test_what_is_left_out_is_said(tmp_path):
     ("pictures", "message"),
     [
         ({}, r"holds no pictures, no Parquet files and no data set.*in a folder for each class"),
-        ({"a": 1}, r"1 of 1 pictures .* lie in no class folder, such as 'a\.png'"),
-        ({"a": 1, "gull__b": 2}, r"1 of 2 pictures .* lie in no class folder"),
+        ({"a": 1, "gull__b": 2}, r"1 of 2 pictures .* lie in no class folder, such as 'a\.png'"),
         ({"train__a": 1, "train__gull__b": 2}, r"1 of 2 pictures .* such as 'train/a\.png'"),
         ({"train__gull__a": 1, "extra__gull__b": 2}, r"the folders 'train' and 'extra': are they parts"),
     ],
@@ -97,6 +96,15 @@ def test_what_is_left_out_is_said(tmp_path):
 def test_folders_that_are_no_class_folders(tmp_path, pictures, message):
     with pytest.raises(InputError, match=message):
         TableExamples.read(lay(tmp_path, **pictures))
+
+
+def test_a_folder_of_pictures_alone_has_no_labels(tmp_path):
+    own = TableExamples.read(lay(tmp_path / "new", b=2, a=1))
+    assert (own.ids, greys(own), own.labels) == (["a.png", "b.png"], [1, 2], {})
+    assert "they can be predicted, but not fitted on" in " ".join(own.notes)
+    store = embed(own, load_encoder("grey-50"), tmp_path / "store", progress=False)
+    assert (len(store), dict(store.labels)) == (2, {})
+    store.verify()
 
 
 def test_the_digest_of_class_folders_follows_names_and_pictures(tmp_path):

@@ -497,6 +497,28 @@ class TestMeasure:
         report = scrub(plain, batches(), "flag").measure(plain, batches(1), "flag", max_rows=100)
         assert report.kl is None
 
+    def test_without_logits_the_cost_is_the_cosine_between_last_hidden_states(self, gpt2, scrubbed):
+        bert = make("bert")
+        scrubbing, given = scrub(bert, batches(), "flag"), batches(1, number=2)
+        report = scrubbing.measure(bert, given, "flag", max_rows=100)
+        cosines = []
+        for batch in given:
+            with torch.no_grad():
+                before = bert(**inputs(batch)).last_hidden_state.double()
+                with scrubbing.attach(bert):
+                    after = bert(**inputs(batch)).last_hidden_state.double()
+            rows = (before * after).sum(-1) / before.norm(dim=-1) / after.norm(dim=-1)
+            cosines.append(rows[batch["attention_mask"].bool()].numpy())
+        assert report.cosine == pytest.approx(np.concatenate(cosines).mean(), rel=1e-9)
+        assert 0.0 < report.cosine < 0.999
+        assert f"mean cosine between last hidden states before and after: {report.cosine:.3f}" in str(report)
+        with_logits = scrubbed.measure(gpt2, batches(1, number=2), "flag", max_rows=100)  # the control
+        assert with_logits.cosine is None
+        assert "cosine" not in str(with_logits)
+        silent = Wrapped(bert, lambda inner, given: inner(**given).pooler_output)
+        quiet = scrub(silent, batches(), "flag", layers=["inner.encoder.layer.1"])
+        assert "what the removal costs was not measured" in str(quiet.measure(silent, given, "flag", max_rows=100))
+
     def test_the_report_is_plain_numbers(self, gpt2, scrubbed):
         report = scrubbed.measure(gpt2, batches(1), "flag", max_rows=100)
         saved = json.loads(json.dumps(report.to_dict()))

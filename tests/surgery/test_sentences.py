@@ -54,6 +54,17 @@ def test_encode_returns_cleaned_rows_and_so_does_the_model_once_saved(model, tmp
     assert_allclose(again.encode(SENTENCES), leace.transform(plain), atol=1e-5)
 
 
+def test_every_layer_of_its_network_can_be_scrubbed(model):
+    batch, network = model.tokenizer(SENTENCES, padding=True, return_tensors="pt"), model.transformers_model
+    with pytest.raises(InputError, match=r"Pass its network, model\.transformers_model"):
+        surgery.scrub(model, [batch], concept=AT_SEA)
+    scrubbing, plain = surgery.scrub(network, [batch], concept=AT_SEA), model.encode(SENTENCES)
+    with scrubbing.attach(network):
+        cleaned = model.encode(SENTENCES)
+    assert np.abs(cleaned - plain).max() > 0.01
+    assert_allclose(model.encode(SENTENCES), plain, atol=1e-6)
+
+
 def test_what_is_no_removal_is_refused():
     with pytest.raises(InputError, match="A removal is an AffineMap or a fitted remover; got a list"):
         surgery.as_sentence_module([1.0])

@@ -102,6 +102,7 @@ def audit_command(
 
     main = given.main
     asked, table = _read(given, columns, shown)
+    drawn_from = len(table.Z)
     table, drawn = _sampled(table, max_rows, seed)
     names = asked if columns or table.features is not None else tuple(name for name in table.columns if name != "id")
     audited = {name: table.label(name) for name in names if name not in {*given.columns, shown, *given.ignore}}
@@ -126,7 +127,7 @@ def audit_command(
             random_state=seed,
             report=step,
         )
-    found = replace(found, notes=(*drawn, *found.notes))
+    found = replace(found, notes=(*drawn, *found.notes), drawn_from=drawn_from if drawn else 0)
     written = {} if labels is None else _write_labels(labels, found, audited, table, overwrite=force)
     words = None
     first = found.recommended

@@ -39,6 +39,7 @@ from unspur.cli.options import (
 
 if TYPE_CHECKING:
     from unspur.compare import Comparison
+    from unspur.exceptions import Parameter
 
 CSV_COLUMNS = [
     "remover",
@@ -97,7 +98,7 @@ def evaluate(removal: str, given: RowOptions[str], seed: int, as_json: bool) -> 
         return
     results = dict(zip((NO_REMOVAL, "removed"), found.results, strict=True))
     accuracies, penalties = accuracies_and_penalties(results)
-    show(group_table(accuracies, given.main, penalties=penalties))
+    show(group_table(accuracies, penalties=penalties))
     say()
     for sentence in accuracy_verdict(found.results):
         say(sentence)
@@ -168,7 +169,16 @@ def compare_command(
     splits = rows["training"], rows["test"], rows.get("validation")
     steps = len(removers) * (1 + len(heads))
     with progress_bar("compare", steps, shown=not as_json and sys.stderr.isatty()) as step:
-        results = compare(*splits, removers, heads, seed, balance, step, missing_concept=found.missing_concept)
+        results = compare(
+            *splits,
+            removers,
+            heads,
+            seed,
+            balance,
+            step,
+            missing_concept=found.missing_concept,
+            describe=lambda error: error.format(_as_option),
+        )
     if all(result.problem for result in results):
         raise InputError(f"No combination could be evaluated. {' '.join(dict.fromkeys(r.problem for r in results))}")
     if csv_file is not None:
@@ -187,6 +197,15 @@ def compare_command(
     if csv_file is not None:
         say_where("Table", csv_file)
     _print_recommendation(results, options)
+
+
+def _as_option(parameter: Parameter) -> str:
+    """A parameter of the library as an option of this verb; one that it does not have, as in Python."""
+    from unspur.cli.program import as_option
+
+    option = as_option(parameter)
+    known = {name for one in click.get_current_context().command.params for name in one.opts}
+    return option if option.partition(" ")[0] in known else f"{parameter} in Python"
 
 
 def _print_recommendation(results: Sequence[Comparison], options: Mapping[str, Any]) -> None:

@@ -173,7 +173,7 @@ def labelled_rows(
     """The rows of a table with their labels, decoded, and with clusters, if the table has them.
 
     `missing` has the value of each concept that means not known. Rows for `what` ("test") must have the classes of the
-    training rows, `like`.
+    training rows, `like`. Labels have the names of `label_names`.
     """
     import numpy as np
 
@@ -187,10 +187,10 @@ def labelled_rows(
     where = "" if like is None else f" of the {what} rows"
     y, *labels = (
         replace(
-            class_label(table.label(name), name + where, n, missing=missing.get(name), classes=known.get(name)),
+            class_label(table.label(given), name + where, n, missing=missing.get(given), classes=known.get(name)),
             name=name,
         )
-        for name in (main, *concepts)
+        for given, name in label_names((main, *concepts)).items()
     )
     cluster = None
     if clusters is not None and (clusters in table.columns or clusters.endswith(".npy")):
@@ -389,12 +389,13 @@ def _as_number(value: Any) -> float | None:
 
 
 def test_split_mask(data: LabelledData, seed: int) -> BoolArray:
-    """Boolean mask of a stratified 30 % test split; all commands draw the same one.
+    """Boolean mask of a stratified test split of `TEST_SHARE`; all commands draw the same one.
 
     Rows of a cluster stay together; without clusters, exact copies of a row do.
     """
     import numpy as np
 
+    from unspur._data import TEST_SHARE
     from unspur.clusters import row_hashes
 
     if data.clusters is None:
@@ -405,7 +406,7 @@ def test_split_mask(data: LabelledData, seed: int) -> BoolArray:
         advice = "Drop them, or say with --cluster which rows belong together."
         _print_notes([f"{copies} Copies of a row are all training rows or all test rows. {advice}"])
         data = replace(data, clusters=first[code])
-    return data.held_out_mask(0.3, np.random.default_rng(seed))
+    return data.held_out_mask(TEST_SHARE, np.random.default_rng(seed))
 
 
 def note_shared_rows(rows: Mapping[str, LabelledData]) -> list[str]:
@@ -516,6 +517,12 @@ def place_among(value: Any, classes: Sequence[Any]) -> int | None:
     from unspur.io.table import class_name
 
     return next((k for k, one in enumerate(classes) if one == value or class_name(one) == class_name(value)), None)
+
+
+def label_names(given: Sequence[str]) -> dict[str, str]:
+    """What results call each label that options name: a file of labels by its stem, unless two labels share it."""
+    stems = [_stem(name) for name in given]
+    return {name: stem if stems.count(stem) == 1 else name for name, stem in zip(given, stems, strict=True)}
 
 
 def _stem(name: str) -> str:

@@ -113,7 +113,7 @@ def demo(agreement: float, seed: int, output: str, report: str | None, force: bo
     )
     accuracies, penalties = accuracies_and_penalties({result.name: result for result in findings.judged[:2]})
     show(group_table(accuracies, "digit", "photo", penalties=penalties))
-    say("\n± is half of a 95 % interval.\n")
+    say("\nIn parentheses: 95 % intervals.\n")
     for sentence in accuracy_verdict(findings.judged):
         say(sentence)
     say()

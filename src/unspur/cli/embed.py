@@ -70,10 +70,12 @@ network_options = in_order(
 
 @click.command("embed")
 @click.argument("source", type=LocalPath(), required=False, shell_complete=one_of(_source_names, files=True))
+@click.option("--text", metavar="NAME", help="Column of the texts, if it is not called text.")
 @network_options
 @outside_option
 def embed_command(
     source: str | None,
+    text: str | None,
     encoder_name: str | None,
     list_only: bool,
     root: Path | None,
@@ -88,9 +90,9 @@ def embed_command(
     The embeddings of all examples of SOURCE are written to a store, which other verbs read.
 
     SOURCE is a table (.csv, .tsv, .csv.gz, .parquet) with a column image (paths inside of --root) or text (and
-    text_pair); its other columns are labels. Or a folder: of class folders with pictures, of Parquet files, or one that
-    the library datasets saved. It may also be the name of a published dataset that an installed package brings, such
-    as waterbirds of the reproduction.
+    text_pair); its other columns are labels. Or a folder: of class folders with pictures, of pictures without classes,
+    of Parquet files, or one that the library datasets saved. It may also be the name of a published dataset that an
+    installed package brings, such as waterbirds of the reproduction.
 
     A run that is stopped goes on where it was when the command is given again.
 
@@ -117,11 +119,13 @@ def embed_command(
         )
     if not published and not Path(source).exists():
         raise InputError(f"There is no file {source}.")
+    if published and text is not None:
+        raise click.UsageError("--text names a column of a table; the texts of a published dataset are known.")
     if output is None:
         raise click.UsageError(f"{source} needs --output, the folder of the store.")
     examples: Examples
     if not published:
-        examples = TableExamples.read(source, root, allow_outside=allow_outside)
+        examples = TableExamples.read(source, root, allow_outside=allow_outside, text=text)
         for note in examples.notes:
             say(f"Note: {note}", err=True)
     else:
@@ -176,14 +180,12 @@ def run(
 
 def _binary(store: EmbeddingStore) -> tuple[str, str]:
     """Names of the first two labels with two values, or placeholders; only a concept may have missing values."""
-    import numpy as np
-
     from unspur.io.files import MISSING_VALUE_WORDS
 
     two: dict[str, bool] = {}
     for name, column in store.labels.items():
-        values = np.unique(column).tolist()
-        known = [value for value in values if str(value).strip() and value not in MISSING_VALUE_WORDS]
+        values = set(column.tolist())
+        known = values.difference(MISSING_VALUE_WORDS, {None}, (value for value in values if not str(value).strip()))
         if name != "split" and len(known) == 2:
             two[name] = len(known) < len(values)
     main = next((name for name, missing in two.items() if not missing), "LABEL")
@@ -197,8 +199,13 @@ def following(store: EmbeddingStore, source: str) -> str | None:
     known = load_source(source) if source in source_names() else None
     if known is not None and known.paired:
         return None
-    main, concept = _binary(store) if known is None else known.labels
     train = " --where split=train" if "train" in store.labels.get("split", ()) else ""
+    labels = [name for name in store.labels if name != "split"]
+    if known is None and not labels:
+        return f"unspur predict MODEL.safetensors {shlex.quote(str(store.folder))} --output predictions.csv"
+    if known is None and len(labels) > 2:  # which of them is the task, the user knows; an audit finds concepts
+        return f"unspur audit {shlex.quote(str(store.folder))}{train} --main LABEL"
+    main, concept = _binary(store) if known is None else known.labels
     output = re.sub(r"[/\\]", "-", concept) + ".safetensors"
     return (
         f"unspur fit {shlex.quote(str(store.folder))}{train} --main {shlex.quote(main)} --concept "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
 import warnings
@@ -144,17 +145,17 @@ def fit(
     model.save(output, overwrite=force)
     if as_json:
         found = _as_json(remover, classifier)
-        echo_json({"output": output, "method": method, "concepts": list(given.concept), **found})
+        echo_json({"output": output, "method": method, "concepts": list(train.concept_names), **found})
         return
     _print_trace(remover, whole=trace)
-    say(f"\n{_directions_text(remover, given.main, given.concept)}")
+    say(f"\n{_directions_text(remover, train.main.name, train.concept_names)}")
     if not remover.n_removed_:
         say("No direction was removed; applying the saved file changes nothing.")
     elif remover.strength_ < 1:
         say(f"They are removed with a strength of {remover.strength_:g}; a part of each is left.")
     if losses := getattr(remover, "metric_losses_", {}):
         tried = ", ".join(f"{loss:.4f} at {metric:g}" for metric, (loss, _) in losses.items())
-        say(f"The metric is τ = {remover.metric_:g}, chosen by the held-out loss of {given.main}: {tried}.")
+        say(f"The metric is τ = {remover.metric_:g}, chosen by the held-out loss of {train.main.name}: {tried}.")
     if unfinished := getattr(remover, "search_limit_warning", ""):
         say(f"{unfinished} Try a larger --weight-decay, or raise --max-pairs.")
     if task_lost := getattr(remover, "task_removed_warning", ""):
@@ -312,7 +313,7 @@ def _head_text(classifier: RobustClassifier) -> str:
     losses = ", ".join(f"{loss:.4f} at {tried['weight_decay']:g}" for tried, loss in chosen.table)
     return (
         f"The head is {type(classifier.head_).__name__} with weight decay {chosen.penalty:g}, which had the smallest "
-        f"held-out loss: {losses}."
+        f"held-out loss: {losses}. Guessing has {math.log(len(classifier.classes_)):.4f}."
     )
 
 

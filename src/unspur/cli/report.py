@@ -169,8 +169,8 @@ def report_command(
             train,
             rows["test"],
             validation=validation,
-            main=given.main,
-            concept=given.concept,
+            main=train.main.name,
+            concept=train.concept_names,
             compare=compared,
             image_shape=image_shape,
             seed=seed,
@@ -396,8 +396,10 @@ def _store_content(show: str, table: Table, root: Path | None, *, allow_outside:
     if show in source_names():
         examples = read_source(show, root, read_manifest(table.path)["dataset"]["settings"])
     else:
-        examples = own = TableExamples.read(show, root, allow_outside=allow_outside)
         made_of = read_manifest(table.path).get("dataset", {})
+        settings = made_of.get("settings", {})
+        text = settings.get("text") if isinstance(settings, dict) else None
+        examples = own = TableExamples.read(show, root, allow_outside=allow_outside, text=text)
         # A file that was only renamed has the same rows.
         if not own.named_by_path and replace(own, name=made_of.get("name")).digest() != made_of.get("digest"):
             raise InputError(

@@ -17,6 +17,7 @@ from unspur.cli.data import (
     check_removal_labels,
     columns_of_files,
     conditions_on,
+    label_names,
     labelled_rows,
     missing_values,
     note_other_encoding,
@@ -73,9 +74,19 @@ def _row_by_row(output: str, *more: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
+def _refuse_strength(ctx: click.Context, parameter: click.Parameter, given: str | None) -> None:  # noqa: ARG001
+    """Raise UsageError for an option of the fit."""
+    if given is not None:
+        raise click.UsageError(
+            f"The strength is part of the file. Fit with --strength {given}, or in Python use "
+            f"removal.removal_.scaled({given})."
+        )
+
+
 @click.command()
 @click.argument("removal", type=LocalPath())
 @_row_by_row("Where the rows go: .npy, .npz, .csv or .parquet, or a folder for Parquet files.")
+@click.option("--strength", hidden=True, expose_value=False, callback=_refuse_strength)
 def apply(
     removal: str,
     file: tuple[str, ...],
@@ -207,7 +218,7 @@ def predict(
     write_rows(written, output, overwrite=force)
     if accuracy is not None:
         say(f"Note: {_caveat(classifier, table)}", err=True)
-    _report_predictions(output, classifier, predicted, accuracy, main, as_json)
+    _report_predictions(output, classifier, predicted, accuracy, as_json)
 
 
 def _read_for(model: Any, given: RowOptions[tuple[str, ...]], named: tuple[str, ...], **reading: Any) -> Table:
@@ -301,7 +312,8 @@ def _measured_accuracy(
         say(f"Note: {name} is empty in all rows, so accuracy is not by group of {name}.", err=True)
     concept = tuple(name for name in concept if name not in empty)
     y, *concepts = (
-        class_label(table.label(name), name, n, missing=missing.get(name), least=1) for name in (main, *concept)
+        class_label(table.label(given), name, n, missing=missing.get(given), least=1)
+        for given, name in label_names((main, *concept)).items()
     )
     places = [place_among(value, known.tolist()) for value in y.classes]
     if None in places:
@@ -326,7 +338,6 @@ def _report_predictions(
     classifier: RobustClassifier,
     predicted: Any,
     accuracy: GroupAccuracy | float | None,
-    main: str | None,
     as_json: bool,
 ) -> None:
     from unspur.report.tables import group_table
@@ -342,7 +353,7 @@ def _report_predictions(
         say(f"{100 * accuracy:.1f} % are right.")
     elif accuracy is not None:
         say()
-        show(group_table({"accuracy": accuracy}, main))
+        show(group_table({"accuracy": accuracy}))
         say()
     say_where("Predictions", output)
 

@@ -367,6 +367,16 @@ def label_column(fields: Sequence[str]) -> Array:
     return np.array(fields, dtype=str)
 
 
+def column_with_missing(fields: Sequence[str]) -> Array:
+    """A label that was read as text, with None for empty fields."""
+    known = label_column([field for field in fields if field])
+    if len(known) == len(fields):
+        return known
+    column = np.full(len(fields), None, dtype=object)
+    column[[field != "" for field in fields]] = known.tolist()
+    return column
+
+
 def _int(field: str) -> int | None:
     try:
         value = int(field)
@@ -407,22 +417,31 @@ class TableExamples:
         *,
         allow_outside: bool = False,
         name: str | None = None,
+        text: str | None = None,
     ) -> TableExamples:
         """Read a table of texts or pictures.
 
         Parameters
         ----------
         table : a .csv, .tsv, .csv.gz, .parquet or .arrow file; a folder of Parquet files; a folder that `datasets`
-            saved (``save_to_disk``); or a folder of class folders, ``<class>/*.jpg`` or ``<split>/<class>/*.jpg``.
+            saved (``save_to_disk``); a folder of class folders, ``<class>/*.jpg`` or ``<split>/<class>/*.jpg``; or a
+            folder of pictures alone, which then have no labels.
         root : folder that paths of images are relative to, by default that of the table.
         allow_outside : whether paths, and links in class folders, may lead out of `root`.
         name : what manifests call the examples, by default the name of the file or folder.
+        text : column of the texts, if it is not called "text".
         """
         table = Path(table)
         is_folder = table.is_dir()
         root = (table if is_folder else table.parent) if root is None else Path(root)
         read = read_example_table(table, allow_outside=allow_outside)
-        columns = read.columns
+        columns = dict(read.columns)
+        if text is not None:
+            if text not in columns:
+                raise InputError(f"{table} has no column {text!r}; it has {listed(columns)}. Name one of these.")
+            if text != TEXT and TEXT in columns:
+                raise InputError(f"{table} has a column {TEXT!r} besides {text!r}. Rename or drop one of the two.")
+            columns[TEXT] = columns.pop(text)
         kind = _kind(columns, table)
         rows = len(next(iter(columns.values())))
         content: Sequence[Any] = columns.pop(kind)
@@ -439,7 +458,7 @@ class TableExamples:
         _require_distinct(ids, table)
         labels = {name: label_column(fields) for name, fields in columns.items()}
         called = name or (table.resolve().name if is_folder else table.name[: -len(suffix_of(table))])
-        about = {f"{kind}s": rows}
+        about: dict[str, Any] = {f"{kind}s": rows, **({} if text in (None, TEXT) else {"text": text})}
         return cls(table, root, content, ids, labels, about, called, kind, read.files, read.notes)
 
     def __len__(self) -> int:
@@ -475,7 +494,15 @@ class TableExamples:
 def _kind(columns: Mapping[str, Any], table: Path) -> Kind:
     if (IMAGE in columns) == (TEXT in columns):
         found = "both" if IMAGE in columns else listed(columns)
-        raise InputError(f"{table} needs a column {IMAGE!r} or a column {TEXT!r}; it has {found}. Rename one.")
+        raise InputError(
+            "{table} needs a column {image!r} or a column {text!r}; it has {found}. Rename one, or name the column of "
+            "the texts with {option}.",
+            table=table,
+            image=IMAGE,
+            text=TEXT,
+            found=found,
+            option=Parameter("text"),
+        )
     if PAIR in columns and TEXT not in columns:
         raise InputError(f"{table} has a column {PAIR!r} without {TEXT!r}; a pair of texts needs both.")
     return "image" if IMAGE in columns else "text"

@@ -27,7 +27,7 @@ from sklearn.decomposition import PCA
 from unspur._files import reserve_space
 from unspur._reading import brief, header_line, load_npy, read_json, require_kinds, require_regular
 from unspur._typing import Array, FloatArray
-from unspur.embed.examples import label_column
+from unspur.embed.examples import column_with_missing
 from unspur.exceptions import ArtifactError, InputError, Message, Parameter
 from unspur.io.artifact import atomic
 
@@ -94,7 +94,7 @@ class EmbeddingStore:
             raise ArtifactError(f"{self.folder} has changed since it was written: {found} instead of {self.digest}.")
 
     def column(self, name: str) -> Array:
-        """A label by name."""
+        """A label by name, (n,): integers or texts, with None (and dtype object) where the field is empty."""
         if name not in self.labels:
             raise InputError(f"{self.folder} has no label {name!r}; it has {', '.join(self.labels)}.")
         return self.labels[name]
@@ -189,7 +189,8 @@ def content_digest(rows: Array, ids: Sequence[str], labels: Mapping[str, Array])
         total.update(np.ascontiguousarray(rows[start : start + 4096], dtype="<f4").tobytes())
     total.update("\n".join(ids).encode())
     for name in sorted(labels):
-        total.update(f"{name}:{','.join(map(str, labels[name].tolist()))}".encode())
+        fields = ("" if value is None else str(value) for value in labels[name].tolist())
+        total.update(f"{name}:{','.join(fields)}".encode())
     return total.hexdigest()[:16]
 
 
@@ -213,7 +214,7 @@ def write_labels(path: Path, ids: Sequence[str], labels: Mapping[str, Array]) ->
 
 
 def read_labels(path: Path) -> tuple[tuple[str, ...], dict[str, Array]]:
-    """Ids and label columns, as integers if all values of a column are, else as texts."""
+    """Ids and label columns, as integers if all values of a column are, else as texts; None for empty fields."""
     require_regular(path)
     with path.open(encoding="utf-8", newline="") as file:
         header_line(file)
@@ -224,7 +225,8 @@ def read_labels(path: Path) -> tuple[tuple[str, ...], dict[str, Array]]:
     if names[:1] != ["id"] or any(len(line) != len(names) for line in table):
         raise ValueError(f"{path.name} is not a table that starts with the column id")
     columns = list(zip(*table, strict=True)) if table else [() for _ in names]
-    return tuple(columns[0]), {name: label_column(values) for name, values in zip(names[1:], columns[1:], strict=True)}
+    labels = {name: column_with_missing(fields) for name, fields in zip(names[1:], columns[1:], strict=True)}
+    return tuple(columns[0]), labels
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@
     .csv .tsv .csv.gz ─────────────┐
     .parquet .arrow ───────────────┤
     a data set of Hugging Face ────┼─ read_example_table ──▶ ExampleTable ──▶ TableExamples
-    root/<class>/*.jpg ────────────┘
+    root/<class>/*.jpg, root/*.jpg ┘
 
 A column is a list of texts, as in a .csv file. Pictures inside of Parquet and Arrow files stay there until they are
 asked for. Data sets that the library `datasets` saved are Arrow files with a description, so pyarrow alone reads them.
@@ -364,7 +364,7 @@ def _as_texts(column: Any, feature: Mapping[str, Any]) -> list[str]:
 
 
 def _class_folders(root: Path, *, allow_outside: bool) -> ExampleTable:
-    """Pictures of ``root/<class>/…`` or ``root/<split>/<class>/…`` in the order of their names."""
+    """Pictures of ``root/<class>/…``, ``root/<split>/<class>/…`` or ``root/…`` in the order of their names."""
     names, notes = _pictures_below(root, allow_outside=allow_outside)
     if not names:
         raise InputError(
@@ -380,6 +380,9 @@ def _class_folders(root: Path, *, allow_outside: bool) -> ExampleTable:
             f"{root} has the folders {splits[0]!r} and {other!r}: are they parts of a data set, or classes? Name one "
             "of its folders, or put all classes into train, validation and test."
         )
+    if not tops:
+        notes.append("They lie in no class folders, so they have no labels: they can be predicted, but not fitted on.")
+        return ExampleTable({IMAGE: names}, (), tuple(notes))
     level = 1 if splits else 0
     loose = [name for name, part in zip(names, parts, strict=True) if len(part) < level + 2]
     if loose:

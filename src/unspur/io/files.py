@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import csv
 import glob
+import shlex
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -37,9 +38,9 @@ from unspur._reading import (
     suffix_of,
 )
 from unspur._typing import Array, FloatArray
-from unspur.embed.examples import label_column
+from unspur.embed.examples import column_with_missing
 from unspur.embed.store import ROWS, EmbeddingStore, is_store
-from unspur.embed.tables import require_memory
+from unspur.embed.tables import IMAGE, PICTURE_SUFFIXES, TEXT, require_memory
 from unspur.exceptions import InputError, NotFiniteError
 from unspur.io.artifact import atomic
 from unspur.io.parquet import label_like_fields, read_parquet, stored_parquet
@@ -244,13 +245,9 @@ def _holds_parquet(folder: Path) -> bool:
 
 def _read_store(folder: Path, ignore: tuple[str, ...], memory: str | None, options: dict[str, Any]) -> Table:
     store = EmbeddingStore.open(folder)
-    columns = {"id": np.array(store.ids), **store.labels}
+    columns = {"id": column_with_missing(store.ids), **store.labels}
     require_known(folder, list(columns), ignore)
-    wanted = {
-        name: _with_nones(column.tolist()) if column.dtype.kind == "U" else column
-        for name, column in columns.items()
-        if name not in ignore
-    }
+    wanted = {name: column for name, column in columns.items() if name not in ignore}
     if memory is not None:
         return Table(folder, StoredNpy(folder / ROWS, memory=memory, **options), None, wanted)
     half = store.rows.dtype == np.float16  # kept in memory as float32; others stay on the disk
@@ -318,7 +315,7 @@ def _read_csv(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> T
             texts.append([line[i] for i in aside])
     if not rows:
         raise InputError(f"{path} has a header but no rows.")
-    columns = {header[i]: _with_nones([text[k] for text in texts]) for k, i in enumerate(aside)}
+    columns = {header[i]: column_with_missing([text[k] for text in texts]) for k, i in enumerate(aside)}
     return Table(path, np.stack(rows), [header[i] for i in wanted], columns)
 
 
@@ -344,17 +341,12 @@ def _refuse_text(path: Path, names: dict[int, str], row: int, lines: Iterable[li
     advice = "Write decimals with a point." if decimal else no_features(list(found))
     if value.strip() in MISSING_VALUE_WORDS:
         advice = f"If it is a missing value, drop the row or fill it in. {advice}"
+    elif first in (TEXT, IMAGE) or len(value.split()) > 3 or Path(value).suffix.lower() in PICTURE_SUFFIXES:
+        advice = (
+            "Texts and pictures are turned into numbers first, by the same network as all other rows: unspur embed "
+            f"{shlex.quote(str(path))} --encoder NAME --output STORE. {advice}"
+        )
     raise InputError(f"{path}: column {first!r} holds {shown!r} in row {row}, which is not a number{also}. {advice}")
-
-
-def _with_nones(fields: list[str]) -> Array:
-    """A label column read as text, with None for empty fields."""
-    known = label_column([field for field in fields if field])
-    if len(known) == len(fields):
-        return known
-    column = np.full(len(fields), None, dtype=object)
-    column[[field != "" for field in fields]] = known.tolist()
-    return column
 
 
 def read_arrays(path: Path, ignore: tuple[str, ...]) -> dict[str, Array]:

@@ -42,6 +42,11 @@ from unspur.trace import Trace, Traces
 
 #: Parameters that say which rows are held out.
 _HOLD_OUT = {"cv": Parameter("cv", 5), "X_val": Parameter("X_val")}
+#: What else can be done where most rows have no concept.
+_INFER = (
+    " In most rows the concept is missing: in Python, the head GroupWeighted(unknown='infer') learns from them as "
+    "well, without a removal (docs/guides/missing-labels.md)."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +290,10 @@ def assign_folds(
         columns = Columns.of(y.codes, concept.codes, train.weight, fold)
         rows: RowSource = rows_of(train.X, columns)
         more = "" if splitting.share is None else " a larger share to hold out ({cv} holds out all in turn),"
-        remedy = Message("Pass more rows of that group," + more + " or a validation set with {X_val}.", _HOLD_OUT)
+        mostly_missing = _INFER if np.mean(concept.present) < 0.5 else ""
+        remedy = Message(
+            "Pass more rows of that group," + more + " or a validation set with {X_val}." + mostly_missing, _HOLD_OUT
+        )
     else:
         main_label = validation.concept if validation.y is None else validation.y
         fold = np.ones(len(validation), dtype=np.intp)

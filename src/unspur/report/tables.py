@@ -10,7 +10,7 @@ from unspur.metrics.groups import NO_GROUP, GroupAccuracy
 from unspur.report.results import MethodResult
 
 #: Widths in characters: names of groups at most, numbers of rows, a method.
-NAME_COLUMNS, COUNT_COLUMNS, METHOD_COLUMNS = 36, 8, 16
+NAME_COLUMNS, COUNT_COLUMNS, METHOD_COLUMNS = 36, 8, 18
 
 
 def group_table(
@@ -20,7 +20,7 @@ def group_table(
     *,
     penalties: Mapping[str, float | None] | None = None,
 ) -> str:
-    """One line per group, one column per method: accuracy in % with the half-width of its 95 % interval.
+    """One line per group, one column per method: accuracy in % with its 95 % interval.
 
     `main` and `concept` replace the names of the labels in the results (`concept` if there is one); `penalties` are
     those of the heads. The interval of the worst group is `GroupAccuracy.worst_interval`. Long names of labels
@@ -63,8 +63,8 @@ def _group_block(
         cells = []
         for result in results.values():
             low, high = result.interval()[index]
-            known = f"{100 * result.accuracy[index]:>9.1f} ± {50 * (high - low):>4.1f}"
-            cells.append(known if result.rows[index] else f"{'–':>9}{'':>7}")
+            known = f"{100 * result.accuracy[index]:>6.1f} {f'({_bound(low)}–{_bound(high)})':<11}"
+            cells.append(known if result.rows[index] else f"{'–':>6}{'':>12}")
         lines.append(f"{padded(start, width)}{first.rows[index]:>{COUNT_COLUMNS}}" + "".join(cells))
         lines += [f"  {other}" for other in others]
     if first.ungrouped_rows:
@@ -74,7 +74,7 @@ def _group_block(
     bounds = [result.worst_interval() for result in results.values()]
     for label, cells in (
         ("worst group", [_single(result.worst) for result in results.values()]),
-        ("  95 % interval", [f"{100 * low:>9.1f} – {100 * high:>4.1f}" for low, high in bounds]),
+        ("  95 % interval", [f"{100 * low:>6.1f} – {100 * high:<9.1f}" for low, high in bounds]),
         ("average over groups", [_single(result.group_average) for result in results.values()]),
         ("average over rows", [_single(result.average) for result in results.values()]),
     ):
@@ -82,7 +82,7 @@ def _group_block(
     if any(name in penalties for name in results):
         chosen = ("–" if (penalty := penalties.get(name)) is None else f"{penalty:g}" for name in results)
         lines.append(
-            f"{'penalty chosen':<{width}}{'':>{COUNT_COLUMNS}}" + "".join(f"{text:>9}{'':>7}" for text in chosen)
+            f"{'penalty chosen':<{width}}{'':>{COUNT_COLUMNS}}" + "".join(f"{text:>6}{'':>12}" for text in chosen)
         )
     return "\n".join(line.rstrip() for line in lines)
 
@@ -135,7 +135,12 @@ def _heads(methods: Sequence[str], width: int) -> list[str]:
 
 
 def _single(share: float) -> str:
-    return f"{100 * share:>9.1f}{'':>7}"
+    return f"{100 * share:>6.1f}{'':>12}"
+
+
+def _bound(share: float) -> str:
+    """A bound of an interval in %, at most four characters."""
+    return f"{100 * share:.1f}" if share < 0.9995 else "100"
 
 
 def comparison_table(results: Sequence[Comparison]) -> str:

@@ -122,6 +122,11 @@ def scrub(
 
     if not isinstance(model, torch.nn.Module):
         raise InputError(f"scrub needs a torch.nn.Module; got a {type(model).__name__}.")
+    if isinstance(getattr(model, "transformers_model", None), torch.nn.Module):
+        raise InputError(
+            f"A {type(model).__name__} is not called with the entries of a batch. Pass its network, "
+            "model.transformers_model, here and to `attach`; model.encode then returns what the scrubbed network makes."
+        )
     remover = LEACE() if remover is None else remover
     if not isinstance(remover, Remover):
         raise InputError(f"remover is a remover such as LEACE(); got a {type(remover).__name__}.")
@@ -295,7 +300,8 @@ class Scrubbing:
 
         A fresh linear probe predicts the concept in every layer, before and after, on held-out folds (tokens of one
         sequence share a fold). For models that return logits, their distribution is compared with the original one (KL
-        divergence); for causal language models the perplexity as well.
+        divergence); for causal language models the perplexity as well. For other models the last hidden states are
+        compared, by their mean cosine.
 
         Parameters
         ----------

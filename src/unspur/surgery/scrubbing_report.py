@@ -53,6 +53,8 @@ class ScrubbingReport:
     perplexity_before, perplexity_after : of the next token, for causal language models, else None.
     tokens : tokens that were predicted.
     rows : rows on which the probes were trained and tested.
+    cosine : mean cosine between the last hidden states of a token before and after, for models without logits; None if
+        they return no ``last_hidden_state`` either.
     """
 
     layers: tuple[LayerLeakage, ...]
@@ -61,6 +63,7 @@ class ScrubbingReport:
     perplexity_after: float | None
     tokens: int
     rows: int
+    cosine: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, ready for JSON."""
@@ -74,6 +77,7 @@ class ScrubbingReport:
             "perplexity_after": self.perplexity_after,
             "tokens": self.tokens,
             "rows": self.rows,
+            "cosine": self.cosine,
         }
 
     def __str__(self) -> str:
@@ -88,6 +92,10 @@ class ScrubbingReport:
             lines.append(f"{padded(one.layer, width)}  {_score(one.before)}  {_score(after)}{loss}")
         if self.kl is not None:
             lines.append(f"KL divergence of the output from the original: {self.kl:.4g} nats")
+        elif self.cosine is not None:
+            lines.append(f"mean cosine between last hidden states before and after: {self.cosine:.3f} (no logits)")
+        else:
+            lines.append("no logits and no last hidden states: what the removal costs was not measured")
         if self.perplexity_before is not None:
             lines.append(
                 f"perplexity: {self.perplexity_before:.2f} before, {self.perplexity_after:.2f} after "
@@ -142,7 +150,7 @@ def measure_scrubbing(
     layers = tuple(
         LayerLeakage(layer, probe(sample.before[layer]), probe(sample.after[layer])) for layer in scrubbing.layers
     )
-    return ScrubbingReport(layers, *output.results(), len(sample.labels))
+    return ScrubbingReport(layers, *output.results(), len(sample.labels), output.cosine)
 
 
 class _Sample:
@@ -209,10 +217,14 @@ def _run(
 
 
 class _OutputSums:
-    """Sums of divergences and of log probabilities over tokens, or over sequences for logits of sequences."""
+    """Sums of divergences and of log probabilities over tokens, or over sequences for logits of sequences.
+
+    Of models without logits, sums of cosines between last hidden states.
+    """
 
     def __init__(self) -> None:
         self._divergence, self._places = 0.0, 0
+        self._cosines, self._states = 0.0, 0
         self._losses, self._tokens = np.zeros(2), 0
         self._causal: bool | None = None
 
@@ -220,6 +232,7 @@ class _OutputSums:
         """Add a batch."""
         first, second = _logits(before), _logits(after)
         if first is None or second is None:
+            self._add_states(batch, before, after)
             return
         if self._causal is None:
             self._causal = _is_causal(model, batch, first)
@@ -236,6 +249,23 @@ class _OutputSums:
                 losses = [-float(log[:-1].gather(1, tokens).sum()) for log in (log_p, log_q)]
                 self._losses += losses
                 self._tokens += len(tokens)
+
+    def _add_states(self, batch: Batch, before: Any, after: Any) -> None:
+        import torch
+
+        first, second = (_entry(output, "last_hidden_state") for output in (before, after))
+        if first is None or second is None:
+            return
+        cosines = torch.cosine_similarity(first.double(), second.double(), dim=-1)
+        if batch.mask is not None and batch.mask.shape == tuple(cosines.shape):
+            cosines = cosines[torch.from_numpy(batch.mask).to(cosines.device)]
+        self._cosines += float(cosines.sum())
+        self._states += cosines.numel()
+
+    @property
+    def cosine(self) -> float | None:
+        """Mean cosine between last hidden states; None if there are none."""
+        return self._cosines / self._states if self._states else None
 
     def results(self) -> tuple[float | None, float | None, float | None, int]:
         """Mean divergence, perplexity before and after, and tokens that were predicted."""
@@ -261,8 +291,13 @@ def _by_sequence(
 
 
 def _logits(output: Any) -> torch.Tensor | None:
-    logits = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
-    return logits if getattr(logits, "ndim", 0) in (2, 3) else None
+    return _entry(output, "logits")
+
+
+def _entry(output: Any, name: str) -> torch.Tensor | None:
+    """A tensor by sequence, or by token, that a model returned under this name; None if there is none."""
+    tensor = output.get(name) if isinstance(output, Mapping) else getattr(output, name, None)
+    return tensor if getattr(tensor, "ndim", 0) in (2, 3) else None
 
 
 def _is_causal(model: Any, batch: Batch, logits: torch.Tensor) -> bool:

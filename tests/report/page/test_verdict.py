@@ -240,6 +240,23 @@ def test_simpler_methods_that_do_as_well_are_named_by_their_intervals():
         assert "instead of" not in said(other)
 
 
+def test_what_does_as_well_follows_the_recommendation():
+    near = Change(0.01, -0.02, 0.04)
+    lines = verdict(beside(near, near))
+    first = next(i for i, line in enumerate(lines) if line.startswith("Recommended: this removal"))
+    simpler = [line.partition(",")[0] for line in lines[first + 2 : first + 4]]  # after the heads without a removal
+    assert simpler == ["A group-weighted head on the original rows", "LEACE"]
+    assert "directions were removed" in lines[first + 4]
+
+
+def test_nothing_is_recommended_where_nothing_was_removed():
+    text = said(nothing_removed())
+    assert "Recommended" not in text
+    assert "Nothing was removed for the background" in text
+    assert "Without a removal, an unweighted head has " in text
+    assert "Recommended: this removal" in said(toy_findings())  # the control
+
+
 def test_a_group_weighted_layer_without_removal_is_told_either_way():
     found = toy_findings()
     weighted = replace(

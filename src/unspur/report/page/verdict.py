@@ -39,9 +39,10 @@ def verdict(findings: Findings) -> list[str]:
 
 
 def sentences(findings: Findings) -> list[Sentence]:
-    """The recommendation, what was removed, what that does to accuracies, and what probes still find."""
+    """The recommendation, what does as well, what was removed, what that does to accuracies, and what probes find."""
     return [
         *_recommended(findings),
+        *_others(findings.judged),
         _directions(findings),
         *_accuracies(findings.judged, findings.groups),
         *_guessing(findings.judged, findings.recommended),
@@ -50,7 +51,7 @@ def sentences(findings: Findings) -> list[Sentence]:
 
 
 def further(findings: Findings) -> list[Sentence]:
-    """Context of the figures: the gap that remains, chance, simpler methods that do as well, and what to do next."""
+    """Context of the figures: the gap that remains, chance, and what to do next."""
     without_task = findings.method == "JSE" and not findings.kept
     task = _sentence(
         f"No direction of {formatting.the(findings.main)} was found, so nothing protected the task from the removal"
@@ -61,7 +62,6 @@ def further(findings: Findings) -> list[Sentence]:
         *_remaining_gap(findings.judged, findings.groups, findings.recommended),
         *([task] if without_task else ()),
         *_oblique(findings),
-        *_others(findings.judged),
         _next_step(findings),
     ]
 
@@ -85,18 +85,19 @@ def worst_name(accuracy: GroupAccuracy, groups: Sequence[str]) -> str:
 
 
 def _recommended(findings: Findings) -> Iterator[Sentence]:
-    """The default classifier of `unspur fit`, if it was measured here."""
+    """The default classifier of `unspur fit`, if it was measured here; without a removal, only the two heads."""
     result, before = findings.recommended, findings.before
     if result is None or result.accuracy is None:
         return
     accuracy = result.accuracy
-    yield _sentence(
-        "Recommended: this removal, then a group-weighted head. It gets ",
-        *_share(accuracy.worst, accuracy.worst_interval()),
-        f" in its worst group ({worst_name(accuracy, findings.groups)}) and ",
-        (f"{100 * accuracy.average:.1f} %", "figure"),
-        " on average over rows",
-    )
+    if findings.removed:
+        yield _sentence(
+            "Recommended: this removal, then a group-weighted head. It gets ",
+            *_share(accuracy.worst, accuracy.worst_interval()),
+            f" in its worst group ({worst_name(accuracy, findings.groups)}) and ",
+            (f"{100 * accuracy.average:.1f} %", "figure"),
+            " on average over rows",
+        )
     if before.accuracy is not None and before.weighted is not None and before.weighted.accuracy is not None:
         yield _sentence(
             "Without a removal, an unweighted head has ",
