@@ -37,7 +37,6 @@ from unspur.rows import ConcatenatedRows, StoredRows, backend_of, to_host
 from unspur.selection import Selection, cross_validate_penalty, fit_rows, penalty_grid_from_variances
 from unspur.solvers.row_span import RowSpan
 from unspur.subspace import AffineMap
-from unspur.surgery.folding import through_removal
 
 E = TypeVar("E", bound=BaseEstimator)
 
@@ -258,7 +257,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
         )
         best = chosen.head
         if not head._is_one_regression:
-            best.coef_, best.intercept_ = through_removal(removal, best.coef_, best.intercept_)
+            best.coef_, best.intercept_ = removal.fold_into(best.coef_, best.intercept_)
         if span is not None:
             best.coef_ = span.lift(best.coef_)
             best.intercept_ = best.intercept_ - best.coef_ @ span.centre
@@ -368,7 +367,7 @@ def _saved_classes(values: list[Any], known: tuple[Any, ...]) -> Array:
 
 def _require_no_removed_component(removal: AffineMap, coef: FloatArray) -> None:
     """Raise ValueError unless coefficients (k, d) ignore the directions that the removal takes out."""
-    folded, _ = through_removal(removal, coef, np.zeros(len(coef)))
+    folded, _ = removal.fold_into(coef, np.zeros(len(coef)))
     size = max(1.0, float(np.linalg.norm(removal.left) * np.linalg.norm(removal.right)))
     if not np.abs(folded - coef).max() <= MAX_REMOVED_SHARE * size * np.abs(coef).max():
         raise ValueError("the coefficients of its head are not zero along the removed directions")

@@ -197,6 +197,19 @@ class AffineMap:
         small = np.linalg.qr(self.right)[1] @ np.linalg.qr(self.left)[1].T
         return int(np.linalg.matrix_rank(small))
 
+    def fold_into(self, weight: FloatArray, bias: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The layer on rows before this map that equals the layer (`weight` (m, d), `bias` (m,)) after it.
+
+        ::
+
+            remove:   W' = W − (W L) Rᵀ,   b' = b + (W L)(Rᵀ c) + W · offset
+            keep:     W' =     (W L) Rᵀ,   b' = b − (W L)(Rᵀ c) + W · offset
+        """
+        seen = weight @ self.left
+        moved, shift = seen @ self.right.T, seen @ (self.right.T @ self.centre)
+        fixed = bias + weight @ self.offset
+        return (weight - moved, fixed + shift) if self.form == "remove" else (moved, fixed - shift)
+
     def __call__(self, x: Array) -> Array:
         """Image of one row (d,) or of many (..., d), in the dtype it came in (integers become float64).
 

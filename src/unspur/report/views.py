@@ -403,10 +403,8 @@ def feature_maps(
 
 def folded_weights(layers: tuple[Head, Head], remover: Remover, reduction: Reduction | None) -> dict[str, FloatArray]:
     """Weights (d,) of the heads on the output of the network."""
-    from unspur.surgery.folding import through_removal
-
     before, after = layers
-    cleaned, _ = through_removal(remover.removal_, after.coef_.astype(np.float64), np.asarray(after.intercept_))
+    cleaned, _ = remover.removal_.fold_into(after.coef_.astype(np.float64), np.asarray(after.intercept_))
     found = {"before": before.coef_[0].astype(np.float64), "after": cleaned[0]}
     return found if reduction is None else {name: reduction.components @ weights for name, weights in found.items()}
 

@@ -91,7 +91,7 @@ def as_stage(step: Any) -> Stage:
     name = type(step).__name__
     if isinstance(step, AffineMap) or isinstance(getattr(step, "removal_", None), AffineMap):
         removal = as_removal(step)
-        return Stage(name, removal.ambient, removal.ambient, lambda w, b: through_removal(removal, w, b))
+        return Stage(name, removal.ambient, removal.ambient, removal.fold_into)
     known = next((kind for kind in (PCA, IncrementalPCA, TruncatedSVD, StandardScaler) if isinstance(step, kind)), None)
     if known is not None and type(step).transform is not known.transform:
         raise InputError(
@@ -113,20 +113,6 @@ def as_stage(step: Any) -> Stage:
         "PCA, IncrementalPCA, TruncatedSVD or StandardScaler; the linear layer comes last. "
         "Apply other steps to the rows first."
     )
-
-
-def through_removal(removal: AffineMap, weight: FloatArray, bias: FloatArray) -> Layer:
-    """The layer before a removal that equals the layer (`weight` (m, d), `bias` (m,)) after it.
-
-    ::
-
-        remove:   W' = W − (W L) Rᵀ,   b' = b + (W L)(Rᵀ c) + W · offset
-        keep:     W' =     (W L) Rᵀ,   b' = b − (W L)(Rᵀ c) + W · offset
-    """
-    seen = weight @ removal.left
-    moved, shift = seen @ removal.right.T, seen @ (removal.right.T @ removal.centre)
-    fixed = bias + weight @ removal.offset
-    return (weight - moved, fixed + shift) if removal.form == "remove" else (moved, fixed - shift)
 
 
 def _uncentred(weight: FloatArray, bias: FloatArray, mean: Array | None) -> Layer:

@@ -16,7 +16,7 @@ from unspur._extras import require
 from unspur._reading import listed
 from unspur.exceptions import InputError, NothingRemovedWarning
 from unspur.subspace import AffineMap
-from unspur.surgery.folding import as_removal, through_removal
+from unspur.surgery.folding import as_removal
 
 if TYPE_CHECKING:
     import torch
@@ -71,7 +71,7 @@ def as_sentence_module(removal: Any) -> Any:
     from sentence_transformers.sentence_transformer.modules import Dense
 
     chosen = as_removal(removal)
-    weight, bias = through_removal(chosen, np.eye(chosen.ambient), np.zeros(chosen.ambient))
+    weight, bias = chosen.fold_into(np.eye(chosen.ambient), np.zeros(chosen.ambient))
     layer = Dense(
         chosen.ambient,
         chosen.ambient,

@@ -25,7 +25,7 @@ from unspur._extras import require
 from unspur.exceptions import InputError
 from unspur.subspace import AffineMap
 from unspur.surgery.activations import device_of, evaluating, tensor_at
-from unspur.surgery.folding import is_linear, read_torch, through_removal, write_torch
+from unspur.surgery.folding import is_linear, read_torch, write_torch
 from unspur.surgery.hooks import find_module, replaced, tensors_in
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def _fold_readers(
         return ()
     names: tuple[str, ...] = ()
     for module in readers:
-        weight, bias = through_removal(removal, *read_torch(module))
+        weight, bias = removal.fold_into(*read_torch(module))
         names += _put(model, module, write_torch(module, weight, bias))
     return names
 

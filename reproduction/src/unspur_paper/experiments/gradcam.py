@@ -16,7 +16,6 @@ import numpy as np
 from unspur._typing import Array, FloatArray, IntArray
 from unspur.embed.store import Reduction
 from unspur.exceptions import ArtifactError
-from unspur.surgery.folding import through_removal
 from unspur_paper.experiments.fitting import LinearHead, Removal
 from unspur_paper.experiments.registry import MADE_UP
 from unspur_paper.experiments.stores import Embedded, found_folder, open_embedded
@@ -36,7 +35,7 @@ class Layer:
         """The last layer with the removal and the principal components before it folded in."""
         weights, bias = last.weights[None].astype(np.float64), np.array([last.bias])
         if removal.map is not None:
-            weights, bias = through_removal(removal.map, weights, bias)
+            weights, bias = removal.map.fold_into(weights, bias)
         weights = weights[0]
         if reduction is None:
             return cls(weights, float(bias[0]))
