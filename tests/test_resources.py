@@ -7,6 +7,7 @@ import platform
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -74,6 +75,16 @@ def test_blocks_run_in_several_threads_and_results_keep_their_order():
     assert len({name for _, name, _ in found}) == 2
     assert {threads for *_, threads in found} == {1}
     assert blas_threads() == 2
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_few_results_wait_for_a_caller_that_is_slow():
+    made, most = [], 0
+    for taken, _ in enumerate(map_blocks(made.append, range(40)), start=1):
+        time.sleep(0.005)  # in which all blocks could have been handled
+        most = max(most, len(made) - taken)
+    assert len(made) == 40
+    assert 1 <= most <= 3
 
 
 @pytest.mark.usefixtures("two_threads")

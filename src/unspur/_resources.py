@@ -14,8 +14,9 @@ import functools
 import os
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -180,11 +181,18 @@ def map_blocks(function: Callable[[T], S], blocks: Sequence[T]) -> Iterator[S]:
     """Results of a function for each block of rows, in order, from as many threads as a BLAS would use.
 
     In a thread other than the main one, blocks are handled one after the other: the program then has threads of its
-    own for the other cores.
+    own for the other cores. Results wait for the caller, one for each thread and no more: a sum of products may be
+    larger than a block.
     """
     number = min(one_blas_thread.usual, len(blocks))
     if number < 2 or threading.current_thread() is not threading.main_thread():
         yield from map(function, blocks)
         return
+    workers, waiting = _workers(one_blas_thread.usual, os.getpid()), deque[Future[S]]()
     with one_blas_thread():
-        yield from _workers(one_blas_thread.usual, os.getpid()).map(function, blocks)
+        for block in blocks:
+            waiting.append(workers.submit(function, block))
+            if len(waiting) > number:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
