@@ -198,6 +198,22 @@ def test_parquet_as_the_hub_keeps_it(tmp_path):
     assert own.labels["label"].tolist() == ["tern", "gull", "gull", "tern"]
 
 
+def test_parquet_files_called_like_splits(tmp_path):
+    def write(*names):
+        shutil.rmtree(tmp_path / "set", ignore_errors=True)
+        (tmp_path / "set").mkdir()
+        for name in names:
+            parquet.write_table(pa.table({"text": ["a", "b"], "y": [0, 1]}), tmp_path / "set" / f"{name}.parquet")
+        return TableExamples.read(tmp_path / "set")
+
+    assert write("train", "test").labels["split"].tolist() == ["test"] * 2 + ["train"] * 2
+    assert write("Validation", "train-00000-of-00001").labels["split"].tolist() == ["Validation"] * 2 + ["train"] * 2
+    assert list(write("one", "two").labels) == ["y"]  # names that say nothing, as of files that Spark writes
+    assert list(write("part-00000-of-00002", "two").labels) == ["y"]
+    with pytest.raises(InputError, match=r"has test\.parquet, a part of a data set, and more\.parquet: which part"):
+        write("test", "more")
+
+
 @pytest.mark.parametrize("form", ["texts", "classes", "hub"])
 def test_each_split_has_its_own_names_of_classes(tmp_path, form):
     texts = {"train": ["cat", "dog", "owl"] * 2, "test": ["dog", "owl"]}

@@ -50,7 +50,7 @@ IMAGE, TEXT, PAIR, ID = "image", "text", "text_pair", "id"
 EXAMPLE_FILES = (*TEXT_TABLES, *PARQUET, ".arrow")
 #: How names of pictures end.
 PICTURE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
-#: Names of folders that are parts of a data set and no classes.
+#: Names of folders and files that are parts of a data set and no classes.
 SPLIT_NAMES = ("train", "training", "val", "valid", "validation", "dev", "test", "testing")
 #: Files of a data set that `datasets` saved: of several splits, and of one.
 DATASET_DICT, DATASET = "dataset_dict.json", "state.json"
@@ -106,11 +106,25 @@ def _read_folder(folder: Path, *, allow_outside: bool) -> ExampleTable:
     files = sorted(parquet_below(folder))
     if not files:
         return _class_folders(folder, allow_outside=allow_outside)
+    splits = {file: _split_of(file) for file in files}
+    named = [file for file in files if splits[file].lower() in SPLIT_NAMES]
+    if named and len(named) < len(files) and not all(splits.values()):
+        other = next(file for file in files if not splits[file])
+        raise InputError(
+            f"{folder} has {named[0].name}, a part of a data set, and {other.name}: which part is that? Give one of "
+            "the files, or call them train.parquet, validation.parquet and test.parquet."
+        )
     parts = [part for file in files for part in _row_groups(file)]
-    shards = [_SHARD.fullmatch(part.file.name) for part in parts]
-    if all(shards):
-        parts = [part._replace(split=shard[1]) for part, shard in zip(parts, shards, strict=True) if shard]
+    if all(splits.values()):
+        parts = [part._replace(split=splits[part.file]) for part in parts]
     return _arrow_table(folder, parts)
+
+
+def _split_of(file: Path) -> str:
+    """The part of a data set that a file is by its name: train-00000-of-00003.parquet, or train.parquet; or ""."""
+    if shard := _SHARD.fullmatch(file.name):
+        return shard[1]
+    return file.stem if file.stem.lower() in SPLIT_NAMES else ""
 
 
 # Text tables
