@@ -6,7 +6,7 @@ Intervals are of proportions (one, several at once, the smallest, their mean) an
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -214,7 +214,14 @@ NO_GROUP = "no concept, in no group"
 
 
 def group_accuracy(
-    y: Array, predicted: Array, concept: Array, *, missing_concept: Any = None, empty: Empty = "error"
+    y: Array,
+    predicted: Array,
+    concept: Array,
+    *,
+    missing_concept: Any = None,
+    empty: Empty = "error",
+    classes: Sequence[Any] = (),
+    concept_classes: Sequence[Any] = (),
 ) -> GroupAccuracy:
     """Accuracy of predictions in every group.
 
@@ -226,15 +233,23 @@ def group_accuracy(
     missing_concept : besides NaN and None, the value that means "unknown". Rows of which a concept is unknown are in no
         group, but count in the average over rows.
     empty : "error", or "nan" if combinations without rows are expected.
+    classes, concept_classes : classes of `y` and of the concept besides those that occur in these rows, such as those
+        of all folds; for several concepts one sequence for each.
 
     Labels are called "main" and "concept", or by the name of a Series or of the columns of a DataFrame.
     """
-    truth = class_label(y, "main", len(y))
+    truth = _label_among(y, "main", len(y), classes, empty)
     if not truth.present.all():
         raise LabelError(f"y is missing in {np.sum(~truth.present)} rows; predictions cannot be evaluated there.")
-    right = _right(y, predicted)
+    right = _right(y, predicted, truth.classes)
     columns = named_concepts(concept, series_name(concept) or "concept")
-    labels = [class_label(values, name, len(right), missing=missing_concept) for name, values in columns.items()]
+    expected = [concept_classes] if len(columns) == 1 else list(concept_classes) or [()] * len(columns)
+    if len(expected) != len(columns):
+        raise InputError(f"concept_classes has classes of {len(expected)} concepts; there are {len(columns)}.")
+    labels = [
+        _label_among(values, name, len(right), others, empty, missing=missing_concept)
+        for (name, values), others in zip(columns.items(), expected, strict=True)
+    ]
     known = np.all([label.present for label in labels], axis=0)
     return GroupAccuracy.of(
         right[known],
@@ -598,13 +613,28 @@ class GroupAccuracy:
         return self._markup().html()
 
 
-def _right(y: Array, predicted: Array) -> Array:
-    """Mask of correct predictions; LabelError if no prediction is a class of y."""
+def _label_among(
+    values: Array, name: str, n_rows: int, others: Sequence[Any], empty: Empty, *, missing: Any = None
+) -> ClassLabel:
+    """A label with some classes and those that occur; one class alone is an error unless groups may be empty."""
+    label = class_label(values, name, n_rows, missing=missing, least=1)
+    known = tuple(map(to_python, others))
+    classes = (*known, *(value for value in label.classes if value not in known))
+    if len(classes) < 2 and empty == "error":
+        raise LabelError(
+            f"{name} has one class only ({classes[0]}), so the accuracy of other groups is unknown, and so is the "
+            "worst group. Evaluate on rows of all groups, or pass empty='nan' to leave groups without rows out."
+        )
+    return label.among(classes)
+
+
+def _right(y: Array, predicted: Array, classes: tuple[Any, ...]) -> Array:
+    """Mask of correct predictions; LabelError if no prediction is one of the classes."""
     truth, guess = np.asarray(on_numpy(y)).ravel(), np.asarray(on_numpy(predicted)).ravel()
     if truth.shape != guess.shape:
         raise LabelError(f"There are {len(guess)} predictions for {len(truth)} rows. Each row needs one.")
     right = np.asarray(truth == guess, dtype=bool)
-    if not right.any() and not set(guess.tolist()) & set(truth.tolist()):
+    if not right.any() and not set(guess.tolist()) & set(classes):
         raise LabelError(
             f"No predicted value ({guess[0]!r}, …) is a class of y ({truth[0]!r}, …). Predictions must be class "
             "labels of y."

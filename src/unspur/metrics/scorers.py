@@ -28,6 +28,10 @@ class GroupScorer:
         Value of `concept` that means "not known", besides NaN and None. Such rows are in no group.
     empty : {"error", "nan"}, default="error"
         Whether a group without rows, such as in a small fold, is an error or left out.
+    concept_classes : tuple, default=()
+        All classes of the concept; for several concepts a tuple of classes for each. A fold of which no row has one of
+        them has empty groups. A scorer sees one fold only, and does not miss a class that it is not told of. Classes of
+        `y` are those of the estimator.
 
     Examples
     --------
@@ -43,6 +47,7 @@ class GroupScorer:
     statistic: Literal["worst", "group_average"] = "worst"
     missing_concept: Any = None
     empty: Empty = "error"
+    concept_classes: tuple[Any, ...] = ()
 
     def __post_init__(self) -> None:
         if self.statistic not in ("worst", "group_average"):
@@ -56,7 +61,15 @@ class GroupScorer:
                 "sklearn.set_config(enable_metadata_routing=True), and pass concept= to `fit` of the search, or "
                 "params={'concept': concept} to cross_validate."
             )
-        found = group_accuracy(y, estimator.predict(X), concept, missing_concept=self.missing_concept, empty=self.empty)
+        found = group_accuracy(
+            y,
+            estimator.predict(X),
+            concept,
+            missing_concept=self.missing_concept,
+            empty=self.empty,
+            classes=getattr(estimator, "classes_", ()),
+            concept_classes=self.concept_classes,
+        )
         return float(getattr(found, self.statistic))
 
     def get_metadata_routing(self) -> MetadataRequest:
