@@ -460,9 +460,19 @@ class LabelledData:
             return self
         return replace(self, clusters=found, clusters_are_duplicates=True)
 
+    def without_duplicate_clusters(self) -> Self:
+        """The data without clusters, if those are duplicate rows."""
+        return replace(self, clusters=None, clusters_are_duplicates=False) if self.clusters_are_duplicates else self
+
 
 def _codes_for_both(one: LabelledData, other: LabelledData) -> tuple[IntArray, IntArray]:
-    """Cluster codes of two sets that are coded alike; rows of a set without clusters are independent of each other."""
+    """Clusters of two sets that are named alike; rows of a set without clusters are independent of each other."""
+    if one.clusters is not None and other.clusters is not None:
+        return one.clusters, other.clusters
+    one, other = (
+        rows if rows.clusters is None else replace(rows, clusters=np.unique(rows.clusters, return_inverse=True)[1])
+        for rows in (one, other)
+    )
     first = max(int(rows.clusters.max()) for rows in (one, other) if rows.clusters is not None) + 1
     independent = first + np.arange(len(one) + len(other))
     return (

@@ -33,12 +33,14 @@ from unspur.selection import (
     GRIDS,
     PAPER_PENALTIES,
     PENALTIES,
+    POOLED,
     Selection,
     choose_layer,
     ensure_decoded,
     logit_differences,
     mean_over_groups,
     penalty_grid,
+    pooled,
     temperature_scaled_losses,
 )
 from unspur.solvers.few_rows import FewRows
@@ -211,9 +213,34 @@ def compare(
     train = train.with_duplicate_clusters(row_hashes(train.X))
     if validation is not None:
         validation = validation.with_duplicate_clusters(row_hashes(validation.X))
-    penalties = penalty_grid(train.X)
     shared = tuple(shared_rows(train.X, test.X, None if validation is None else validation.X).values())
     sets = _Sets(train, validation, test, balance, seed)
+    write_python = partial(
+        _python,
+        balance=balance,
+        seed=seed,
+        missing_concept=missing_concept,
+        validation=validation is not None,
+        clusters=clustered,
+    )
+    return _all_combinations(sets, removers, heads, seed, shared, write_python, report)
+
+
+def _all_combinations(
+    sets: _Sets,
+    removers: Sequence[str],
+    heads: Sequence[str],
+    seed: int,
+    notes: tuple[str, ...],
+    write_python: Callable[[Comparison], str],
+    report: Callable[[str], object],
+) -> list[Comparison]:
+    """Results of every remover with every head.
+
+    If validation rows are too few for a remover, and it can be fitted to all rows, as `RobustClassifier` does, all
+    combinations start again with those, and are evaluated on folds.
+    """
+    test, penalties = sets.test, penalty_grid(sets.train.X)
     # Some removers find the same removal, after which everything else is the same too.
     probed: dict[bytes, dict[str, Leakage]] = {}
     evaluated: dict[tuple[bytes, str], tuple[Comparison, FloatArray | None]] = {}
@@ -230,12 +257,15 @@ def compare(
                 spent = time.perf_counter() - start
                 clean = sets.with_folds(clean, remover_name)
         except UnspurError as error:
+            pooled_sets = sets.pooled_for(remover_name) if isinstance(error, GroupSizeError) else None
+            if pooled_sets is not None:
+                return _all_combinations(pooled_sets, removers, heads, seed, (*notes, POOLED), write_python, report)
             problem, spent = str(error), time.perf_counter() - start
         if clean is not None and clean.digest not in probed:
             probed[clean.digest], _ = probes(clean.test.X[sets.probed], test.select(sets.probed), seed=seed)
         for head_name in heads:
             report(f"{remover_name} + {head_name}")
-            result = Comparison(remover_name, head_name, 0, None, {}, 0.0, problem, notes=shared)
+            result = Comparison(remover_name, head_name, 0, None, {}, 0.0, problem, notes=notes)
             loss = None
             if clean is not None:
                 key = clean.digest, head_name
@@ -248,17 +278,7 @@ def compare(
                     removed=0 if result.problem else clean.removed,
                     probes=probed.get(clean.digest, {}),
                 )
-                result = replace(
-                    result,
-                    python=_python(
-                        result,
-                        balance,
-                        seed,
-                        missing_concept,
-                        validation=validation is not None,
-                        clusters=clustered,
-                    ),
-                )
+                result = replace(result, python=write_python(result))
             results.append(replace(result, seconds=result.seconds + spent))
             losses.append(loss)
     return _compared_with_best(results, losses, sets.held_out_rows) if results else []
@@ -315,7 +335,8 @@ class _Sets:
         balance: str,
         seed: int,
     ):
-        self._train, self._validation, self._test = train, validation, test
+        self.train, self.test = train, test
+        self._validation = validation
         self._balance, self._seed = balance, seed
         rng = np.random.default_rng(seed).spawn(1)[0]
         self.probed = probed_rows(test, seed)
@@ -336,11 +357,28 @@ class _Sets:
         if not self._held:
             assert self._validation is not None
             return self._validation.with_known_concept()
-        return self._train.select(np.concatenate([np.flatnonzero(rows) for rows in self._held]))
+        return self.train.select(np.concatenate([np.flatnonzero(rows) for rows in self._held]))
+
+    def pooled_for(self, name: str) -> _Sets | None:
+        """Training and validation rows as one set, if a remover can be fitted to it; else None."""
+        if self._validation is None:
+            return None
+        # Copies of a row are numbered in each set, and may be in both.
+        together = pooled(self.train.without_duplicate_clusters(), self._validation.without_duplicate_clusters())
+        assert together is not None  # rows are in memory
+        together = together.with_duplicate_clusters(row_hashes(together.X))
+        sets = _Sets(together, None, self.test, self._balance, self._seed)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                sets.transform(name)
+        except UnspurError:
+            return None
+        return sets
 
     def transform(self, name: str) -> _TransformedSets:
         """All sets after a remover that is fitted to the training rows, and tests directions on the validation rows."""
-        sets = [self._train, self._validation, self._test]
+        sets = [self.train, self._validation, self.test]
         remover, (train, validation, test) = self._fit(name, sets, self._validation)
         removed = 0 if remover is None else remover.spurious_.dim
         return _TransformedSets(removed, train, validation, test)
@@ -349,7 +387,7 @@ class _Sets:
         """The same with each fold after a remover that is fitted to the other folds."""
         try:
             folds = [
-                _Fold(*self._fit(name, [self._train.select(~rows), self._train.select(rows)], None)[1])
+                _Fold(*self._fit(name, [self.train.select(~rows), self.train.select(rows)], None)[1])
                 for rows in self._held
             ]
         except UnspurError as error:

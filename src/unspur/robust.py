@@ -16,8 +16,7 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, 
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
-from unspur._arrays import on_numpy
-from unspur._data import LabelledData, first_rows, warn_if_on_another_scale
+from unspur._data import first_rows, warn_if_on_another_scale
 from unspur._parameters import FIT_METADATA, MISSING, generator, keyword_only_after_y, restore_on_failure
 from unspur._reading import brief, require_kinds
 from unspur._resources import one_thread_if_small
@@ -25,7 +24,7 @@ from unspur._typing import Array, FloatArray
 from unspur._validation import OTHER_NAMES
 from unspur.certificate import Certificate
 from unspur.clusters import cluster_codes, cluster_labels, has_continuous_columns, row_hashes
-from unspur.exceptions import FewRowsWarning, GroupSizeError, InputError, UsedRowsWarning
+from unspur.exceptions import InputError, UsedRowsWarning
 from unspur.heads import HEADS, GroupWeighted
 from unspur.heads.base import Head, HeadData, LinearClassifier, copies_together, decode_head_arguments
 from unspur.io.artifact import write_artifact
@@ -34,8 +33,8 @@ from unspur.removers import JSE, Remover, read_saved
 from unspur.removers.base import plain_parameters, storable
 from unspur.removers.multiclass import require_disjoint_clusters
 from unspur.removers.saved import require_numbers
-from unspur.rows import ConcatenatedRows, StoredRows, backend_of, to_host
-from unspur.selection import Selection, cross_validate_penalty, fit_rows, penalty_grid_from_variances
+from unspur.rows import StoredRows, backend_of, to_host
+from unspur.selection import Selection, cross_validate_penalty, fit_or_pool, penalty_grid_from_variances, pooled
 from unspur.solvers.row_span import RowSpan
 from unspur.subspace import AffineMap
 from unspur.surgery.folding import through_removal
@@ -203,24 +202,9 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
 
     def _fit_remover(self, remover: Remover, data: HeadData) -> tuple[HeadData, Remover, tuple[str, ...]]:
         """The rows to fit the head on, the fitted remover, and notes for the reader."""
-        try:
-            fit_rows(remover, data.train, data.validation)
-            _require_something_left(remover)
-            return data, remover, ()
-        except GroupSizeError as error:
-            train = None if data.validation is None else _pooled(data.train, data.validation)
-            if train is None:
-                raise
-            note = FewRowsWarning(
-                "There are too few rows to test directions on, so training and validation rows were pooled and "
-                "cross-fitted. ({reason})",
-                reason=error.message,
-            )
-            warnings.warn(note, stacklevel=4)
-            remover = clone(remover)
-            fit_rows(remover, train)
-            _require_something_left(remover)
-            return replace(data, train=train, validation=None), remover, (str(note),)
+        remover, train, validation, notes = fit_or_pool(remover, data.train, data.validation)
+        _require_something_left(remover)
+        return replace(data, train=train, validation=validation), remover, notes
 
     def _choose_head(self, head: Head, data: HeadData, remover: Remover, rng: np.random.Generator) -> Selection:
         """The head with the best penalty, fitted on all rows; its coefficients are on rows before the removal."""
@@ -256,9 +240,9 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
         elif head._is_one_regression:
             all_rows = train.stacked(validation)
         else:
-            pooled = _pooled(train, validation)
-            assert pooled is not None  # rows in files were refused
-            all_rows = pooled
+            together = pooled(train, validation)
+            assert together is not None  # rows in files were refused
+            all_rows = together
         data = replace(data, train=train, validation=validation)
         chosen = cross_validate_penalty(
             head, penalties, data, all_rows, features_from, self.cv, rng, validation_only=validation_only
@@ -458,23 +442,3 @@ def _check_validation(data: HeadData) -> None:
                 UsedRowsWarning,
                 stacklevel=4,
             )
-
-
-def _pooled(train: LabelledData, validation: LabelledData) -> LabelledData | None:
-    """Both sets as one; None for rows of a cluster beside others. Tensors and arrays together become an array."""
-    both = (train.X, validation.X)
-    kinds = {backend_of(X) for X in both}
-    if kinds == {"dask"}:
-        import dask.array
-
-        X = dask.array.concatenate(both)
-    elif kinds == {"torch"}:
-        import torch
-
-        X = torch.cat(both)
-    elif "dask" in kinds:
-        return None
-    else:
-        arrays = [on_numpy(X) for X in both]
-        X = ConcatenatedRows(*arrays) if "files" in kinds else np.concatenate(arrays)
-    return replace(train.stacked(validation), X=X, stacked_sets=())
