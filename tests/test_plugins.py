@@ -203,6 +203,9 @@ def test_the_command_line_has_them(acme, toy):
     done = unspur("fit", "rows.npz", *labels, "--method", "Missing", "--output", "no.safetensors", cwd=acme)
     assert done.returncode == 1
     assert "Error: Missing of the package acme failed (ModuleNotFoundError" in done.stderr
+    done = unspur("fit", "rows.npz", *labels, "--method", "Failing", "--output", "no.safetensors", cwd=acme)
+    assert done.returncode == 1
+    assert "Error: Failing of the package acme failed (ZeroDivisionError: of the plugin)" in done.stderr
     done = unspur("compare", "rows.npz", *labels, "--remover", "MeanGap", "--head", "Lenient", "--json", cwd=acme)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)[0]["accuracy"]["worst"] > 0.5

@@ -244,10 +244,11 @@ def fit_remover(
 
     With `pool`, validation rows that are too few are pooled with the training rows, as a classifier does.
     """
+    from unspur.compare import REMOVERS
     from unspur.selection import fit_or_pool, fit_rows
 
     remover = make_remover(method, **settings)
-    with _fit_warnings_as_notes():
+    with _fit_warnings_as_notes(), REMOVERS.named_errors(method):
         if pool:
             return fit_or_pool(remover, train, validation)[0]
         fit_rows(remover, train, validation)
