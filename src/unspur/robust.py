@@ -276,6 +276,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
     def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
         """Write removal and head to one safetensors file (no pickle); `unspur.load` reads it back."""
         check_is_fitted(self, "coef_")
+        HEADS.require_saveable(self.head_)
         arrays, metadata = self.remover_._to_artifact()
         classifier = {
             "head": type(self.head_).__name__,
@@ -301,7 +302,10 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
         require_kinds(metadata, _SAVED, "the head")
         require_numbers(arrays)
         if metadata["head"] not in HEADS:
-            raise ValueError(f"its head is a {brief(repr(metadata['head']), 40)}; there are {', '.join(HEADS)}")
+            raise ValueError(
+                f"its head is a {brief(repr(metadata['head']), 40)}; there are {', '.join(HEADS)}, and the package of "
+                "another may not be installed"
+            )
         classes = _saved_classes(metadata["classes"], remover.classes_)
         n_rows = 1 if len(classes) == 2 else len(classes)
         d = remover.n_features_in_

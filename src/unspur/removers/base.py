@@ -322,7 +322,10 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def _to_artifact(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Arrays and metadata of the file."""
+        from unspur.removers import REMOVERS  # which knows all removers
+
         check_is_fitted(self, "removal_")
+        REMOVERS.require_saveable(self)
         names = getattr(self, "feature_names_in_", None)
         metadata = {
             "method": type(self).__name__,
