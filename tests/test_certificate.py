@@ -394,3 +394,14 @@ def test_a_task_that_is_left_as_it_was_is_not_called_gone():
     assert any("cannot be distinguished from chance" in text for text in few)
     assert "the task" not in notes(1, 1, 3000)
     assert "the task is gone" in notes(2, 1, 3000)  # the control
+
+
+def test_a_saved_removal_that_is_measured_on_the_rows_of_its_fit_says_one_thing(sets, tmp_path):
+    train, test = sets
+    LEACE().fit(train.Z, concept=train.concept).save(tmp_path / "r.safetensors")
+    with pytest.warns(UsedRowsWarning):
+        notes = " ".join(load(tmp_path / "r.safetensors").certificate(train.Z, concept=train.concept).notes)
+    assert "2,500 of the 2,500 rows measured were used in the fit" in notes
+    assert "cannot tell" not in notes
+    others = load(tmp_path / "r.safetensors").certificate(test.Z, concept=test.concept).notes
+    assert "cannot tell whether some of these rows were used in the fit" in " ".join(others)  # the control

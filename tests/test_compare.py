@@ -14,7 +14,7 @@ from scipy.stats import t as student
 from tests.labelled_rows import Rows
 from tests.optional import pandas as pd
 from tests.optional import torch
-from unspur import ERM, LEACE, GroupWeighted
+from unspur import ERM, JSE, LEACE, GroupWeighted
 from unspur._data import decode_rows
 from unspur.cli import main
 from unspur.cli.compare import _print_recommendation
@@ -550,3 +550,18 @@ def test_pooled_rows_keep_their_clusters():
     assert jse.held_out == expected.held_out
     one, two = decode_rows(named[0]), decode_rows(few)
     assert len(np.unique(one.stacked(two).clusters)) == 300 + 40
+
+
+def test_arguments_that_are_no_names_and_rows_that_are_none():
+    train, test = rows(0, n=300), rows(1, n=300)
+    for methods, said in (
+        (([JSE], ["ERM"]), "got <class 'unspur.removers.jse.JSE'>"),
+        ((["none"], [ERM()]), r"got ERM\(\)"),
+        (("none", ["ERM"]), "got 'none'"),
+    ):
+        with pytest.raises(InputError, match=rf"Methods are a list of names, .*{said}"):
+            compare(train, test, None, *methods)
+    with pytest.raises(InputError, match=r"There are no test rows: X has shape \(0, 8\)"):
+        compare(train, test.select(slice(0)), None, ["none"], ["ERM"])
+    with pytest.raises(InputError, match=r"The test rows must be numbers of shape \(n, d\)"):
+        compare(train, test._replace(Z=test.Z[0]), None, ["none"], ["ERM"])

@@ -652,7 +652,9 @@ def as_matrix(rows: Any, what: str) -> Array:
             z = z.astype(np.float64)
         except (TypeError, ValueError):
             raise InputError(f"The {what} rows are not numbers; pass features alone, without labels.") from None
-    if z.ndim != 2 or z.dtype.kind not in "biuf" or not len(z):
+    if not len(z) and z.ndim == 2:
+        raise InputError(f"There are no {what} rows: X has shape {z.shape}. Pass at least one row of each class.")
+    if z.ndim != 2 or z.dtype.kind not in "biuf":
         raise InputError(f"The {what} rows must be numbers of shape (n, d); got {z.dtype} of shape {z.shape}.")
     if not np.isfinite(z).all():
         raise InputError(f"The {what} rows hold NaN or infinity. Drop those rows or fill the values in.")

@@ -22,6 +22,7 @@ from scipy.stats import t as student
 
 from unspur import JSE, removers
 from unspur._data import LabelledData, decode_rows, require_same_features
+from unspur._reading import brief
 from unspur._registry import REMOVER_POINTS, Registry
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.clusters import has_continuous_columns, row_hashes
@@ -676,6 +677,9 @@ def shared_rows(train: Array, test: Array, validation: Array | None = None) -> d
 
 def known_names(names: Sequence[str], *registries: Mapping[str, Any]) -> list[str]:
     """The names as the registries spell them; raise InputError for an unknown one."""
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        given = names if isinstance(names, str) else next(name for name in names if not isinstance(name, str))
+        raise InputError(f"Methods are a list of names, such as ['JSE', 'none']; got {brief(repr(given), 80)}.")
     names = [REMOVER_ALIASES.get(name, name) for name in names]
     unknown = [name for name in names if not any(name in registry for registry in registries)]
     if unknown:
