@@ -169,11 +169,12 @@ def labelled_rows(
     clusters: str | None = None,
     like: LabelledData | None = None,
     what: str = "validation",
+    least: int = 2,
 ) -> LabelledData:
     """The rows of a table with their labels, decoded, and with clusters, if the table has them.
 
     `missing` has the value of each concept that means not known. Rows for `what` ("test") must have the classes of the
-    training rows, `like`.
+    training rows, `like`; without it, each label must have at least `least` classes.
     """
     import numpy as np
 
@@ -187,7 +188,9 @@ def labelled_rows(
     where = "" if like is None else f" of the {what} rows"
     y, *labels = (
         replace(
-            class_label(table.label(name), name + where, n, missing=missing.get(name), classes=known.get(name)),
+            class_label(
+                table.label(name), name + where, n, missing=missing.get(name), classes=known.get(name), least=least
+            ),
             name=name,
         )
         for name in (main, *concepts)

@@ -447,8 +447,13 @@ def _measured(
     table = _read_for(remover, given, given.columns, classes=given.labels, cluster_column=given.clusters)
     table = _like_fit(table, remover, remover)
     missing = missing_values(given.missing_concept, [table], given.concept)
-    rows = labelled_rows(table, given.main, given.concept, missing, given.clusters)
+    rows = labelled_rows(table, given.main, given.concept, missing, given.clusters, least=1)
     check_removal_labels(remover, rows)
+    if single := next((label for label in rows.concepts if len(label.classes) == 1), None):
+        raise InputError(
+            f"{single.name} is {single.classes[0]} in all rows, so it cannot be measured how well it is removed. Give "
+            "rows of all its classes."
+        )
     few = rows.select(probed_rows(rows, seed))
     certificate, used = measure_certificate(remover, few, seed)
     accuracy: Any = None
