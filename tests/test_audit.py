@@ -12,7 +12,17 @@ from tests.optional import pandas as pd
 from unspur import ERM, Audit, audit
 from unspur._data import LabelledData
 from unspur._text import WIDTH, columns
-from unspur.auditing import NAMED, AuditedColumn, Estimate, _association, _permutation_p, _verdict, column_labels, holm
+from unspur.auditing import (
+    NAMED,
+    AuditedColumn,
+    Estimate,
+    _association,
+    _independence,
+    _permutation_p,
+    _verdict,
+    column_labels,
+    holm,
+)
 from unspur.embed.properties import content_properties, text_properties
 from unspur.exceptions import GroupSizeError, InputError, LabelError
 from unspur.labels import class_label
@@ -380,3 +390,26 @@ def test_properties_of_texts():
     both = content_properties(Texts(("a", "bcd"), ("", "x.")))
     assert both["text 1 length"].tolist() == [1, 0]
     assert both["text 2 punctuation"].tolist() == [0, 0.5]
+
+
+def test_few_large_clusters_do_not_look_like_an_association():
+    """Labels of clusters that are independent: the test of 5 % rejected 28 % if two of 300 clusters have most rows."""
+
+    def rejected(size, agree=0.0):
+        found = []
+        for seed in range(200):
+            rng = np.random.default_rng(seed)
+            y, other = rng.random((2, len(size))) < 0.3
+            value = np.where(rng.random(len(size)) < agree, y, other)
+            y, value, cluster = (np.repeat(label.astype(int), size) for label in (y, value, np.arange(len(size))))
+            counts = np.zeros((2, 2), dtype=int)
+            np.add.at(counts, (y, value), 1)
+            if counts.sum(axis=0).all() and counts.sum(axis=1).all():
+                found.append(_independence(counts, y, value, cluster) <= 0.05)
+        return np.mean(found)
+
+    for large in (1, 2, 3):
+        assert rejected(np.where(np.arange(300) < large, 600, 2)) < 0.08
+    equal = np.full(300, 8)
+    assert rejected(equal) < 0.08  # the controls
+    assert rejected(equal, agree=0.5) > 0.95

@@ -14,7 +14,9 @@ from unspur.certificate import Certificate, certify
 from unspur.clusters import fingerprint, row_hashes
 from unspur.datasets import make_toy
 from unspur.exceptions import EverythingRemovedWarning, InputError, UsedRowsWarning
+from unspur.labels import class_label
 from unspur.metrics import leakage
+from unspur.subspace import AffineMap
 
 
 @pytest.fixture(scope="module")
@@ -378,3 +380,41 @@ def test_rows_of_few_features_are_measured_with_one_thread(most, threads, monkey
     with threadpool_limits(2, user_api="blas"):
         SAL().fit(Z[:20], concept=concept[:20]).certificate(Z[20:], concept=concept[20:])
     assert seen == threads
+
+
+def test_a_task_that_is_left_as_it_was_is_not_called_gone():
+    """Labels that agree in 90 % of rows: most of what predicted the task was the concept, which was removed."""
+
+    def rows(seed, n):
+        rng = np.random.default_rng(seed)
+        c = rng.integers(2, size=n)
+        y = np.where(rng.random(n) < 0.9, c, 1 - c)
+        X = rng.normal(size=(n, 6))
+        X[:, 0] += 4 * c
+        X[:, 1] += 0.5 * y
+        return X, y, c
+
+    def notes(columns, seed, n):
+        """Of a removal of the first columns: 0 has the concept, and 1 the task."""
+        X, y, c = rows(seed, n)
+        directions = np.eye(6)[:, :columns]
+        labels = [class_label(values, name, n) for values, name in ((y, "y"), (c, "c"))]
+        removal = AffineMap(X.mean(axis=0), directions, directions)
+        return " ".join(certify("By hand", removal, columns, X, labels[0], {"c": labels[1]}, {}, (), seed).notes)
+
+    few = [notes(1, seed, 300) for seed in range(1, 7)]
+    assert not any("gone" in text for text in few)
+    assert any("cannot be distinguished from chance" in text for text in few)
+    assert "the task" not in notes(1, 1, 3000)
+    assert "the task is gone" in notes(2, 1, 3000)  # the control
+
+
+def test_a_saved_removal_that_is_measured_on_the_rows_of_its_fit_says_one_thing(sets, tmp_path):
+    train, test = sets
+    LEACE().fit(train.Z, concept=train.concept).save(tmp_path / "r.safetensors")
+    with pytest.warns(UsedRowsWarning):
+        notes = " ".join(load(tmp_path / "r.safetensors").certificate(train.Z, concept=train.concept).notes)
+    assert "2,500 of the 2,500 rows measured were used in the fit" in notes
+    assert "cannot tell" not in notes
+    others = load(tmp_path / "r.safetensors").certificate(test.Z, concept=test.concept).notes
+    assert "cannot tell whether some of these rows were used in the fit" in " ".join(others)  # the control

@@ -14,7 +14,7 @@ from scipy.stats import t as student
 from tests.labelled_rows import Rows
 from tests.optional import pandas as pd
 from tests.optional import torch
-from unspur import ERM, LEACE, GroupWeighted
+from unspur import ERM, JSE, LEACE, GroupWeighted
 from unspur._data import decode_rows
 from unspur.cli import main
 from unspur.cli.compare import _print_recommendation
@@ -517,3 +517,51 @@ def test_copies_of_a_training_row_are_not_held_out_from_each_other():
     assert "clusters" not in copies.python  # nobody gave any
     assert max(told_apart.held_out.loss, told_apart.validation_loss) < 0.6  # given clusters are taken as they are
     assert "clusters" in told_apart.python
+
+
+def test_validation_rows_that_are_too_few_are_pooled_as_in_a_classifier():
+    train, test, few = rows(0), rows(1, rho=0.0), rows(2, n=40)
+    methods = ["none", "JSE"], ["GroupWeighted"]
+    none, jse = compare(train, test, few, *methods)
+    assert jse.removed
+    assert not jse.problem
+    assert "training and validation rows were pooled and cross-fitted" in " ".join(jse.notes)
+    assert jse.notes == none.notes  # all are evaluated on the same rows
+    together = Rows(*(np.concatenate(pair) for pair in zip(train[:3], few[:3], strict=True)))
+    expected = compare(together, test, None, *methods)
+    assert [result.held_out for result in (none, jse)] == [result.held_out for result in expected]
+    assert "X_val" in jse.python  # which the classifier pools as well
+    # Enough rows are not pooled, and methods that test no directions need none.
+    for names, validation in ((["none", "JSE"], rows(2)), (["none", "LEACE"], few)):
+        assert not any(
+            "pooled" in note for one in compare(train, test, validation, names, ["ERM"]) for note in one.notes
+        )
+
+
+def test_pooled_rows_keep_their_clusters():
+    train, test, few = rows(0, n=600), rows(1, rho=0.0), rows(2, n=40)
+    named = [
+        (*part[:3], np.array([f"{name}{i // 2}" for i in range(len(part.y))]))
+        for name, part in (("t", train), ("v", few))
+    ]
+    (jse,) = compare(named[0], test, named[1], ["JSE"], ["ERM"])
+    together = tuple(np.concatenate(pair) for pair in zip(*named, strict=True))
+    (expected,) = compare(together, test, None, ["JSE"], ["ERM"])
+    assert jse.held_out == expected.held_out
+    one, two = decode_rows(named[0]), decode_rows(few)
+    assert len(np.unique(one.stacked(two).clusters)) == 300 + 40
+
+
+def test_arguments_that_are_no_names_and_rows_that_are_none():
+    train, test = rows(0, n=300), rows(1, n=300)
+    for methods, said in (
+        (([JSE], ["ERM"]), "got <class 'unspur.removers.jse.JSE'>"),
+        ((["none"], [ERM()]), r"got ERM\(\)"),
+        (("none", ["ERM"]), "got 'none'"),
+    ):
+        with pytest.raises(InputError, match=rf"Methods are a list of names, .*{said}"):
+            compare(train, test, None, *methods)
+    with pytest.raises(InputError, match=r"There are no test rows: X has shape \(0, 8\)"):
+        compare(train, test.select(slice(0)), None, ["none"], ["ERM"])
+    with pytest.raises(InputError, match=r"The test rows must be numbers of shape \(n, d\)"):
+        compare(train, test._replace(Z=test.Z[0]), None, ["none"], ["ERM"])

@@ -314,6 +314,10 @@ def test_validation_rows_that_are_too_few_are_pooled_for_a_classifier(tmp_path, 
         f"({reason})"
     )
     assert expected in " ".join(done.stderr.split())
+    labels[-1] = "r.html"
+    done = CliRunner().invoke(main, ["report", *files, *labels])  # which has the same recommendation
+    assert done.exit_code == 0
+    assert expected in " ".join(done.stderr.split())
 
 
 def test_names_of_labels_are_put_in_as_they_are():

@@ -171,13 +171,39 @@ def test_the_code_of_a_comparison_runs(acme, toy):
 def test_files_of_theirs_can_be_read_while_the_package_is_there(acme, toy, monkeypatch):
     model = RobustClassifier(REMOVERS["MeanGap"](), HEADS["Lenient"](), random_state=0)
     model.fit(toy.Z, toy.y, concept=toy.concept).save(acme / "model.safetensors")
+    RobustClassifier(LEACE(), HEADS["Lenient"]()).fit(toy.Z, toy.y, concept=toy.concept).save(acme / "head.safetensors")
     again = load(acme / "model.safetensors")
     assert type(again.remover_).__name__ == "MeanGap"
     assert type(again.head_).__name__ == "Lenient"
     np.testing.assert_array_equal(again.predict_proba(toy.Z), model.predict_proba(toy.Z))
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path != str(acme / "site")])
-    with pytest.raises(ArtifactError, match="holds a 'MeanGap'; this version knows JSE"):
+    with pytest.raises(ArtifactError, match=r"holds a 'MeanGap'; this version knows JSE.*install that package"):
         load(acme / "model.safetensors")
+    with pytest.raises(ArtifactError, match=r"its head is a 'Lenient'; .*the package of another may not be installed"):
+        load(acme / "head.safetensors")
+
+
+def test_classes_that_nobody_offers_are_not_saved(tmp_path, toy):
+    class MyLEACE(LEACE):
+        """Of a notebook."""
+
+    class MyHead(GroupWeighted):
+        """Of a notebook."""
+
+    path = tmp_path / "model.safetensors"
+    another = type("LEACE", (LEACE,), {})  # which would be loaded as ours
+    for model, name in (
+        (MyLEACE(), "MyLEACE"),
+        (another(), "LEACE"),
+        (RobustClassifier(MyLEACE()), "MyLEACE"),
+        (RobustClassifier(LEACE(), MyHead()), "MyHead"),
+    ):
+        model.fit(toy.Z, toy.y, concept=toy.concept)
+        with pytest.raises(InputError, match=rf"^{name} of .* cannot be saved: .*load knows .*entry point"):
+            model.save(path)
+        assert not path.exists()
+    RobustClassifier(LEACE(), GroupWeighted()).fit(toy.Z, toy.y, concept=toy.concept).save(path)
+    assert type(load(path)) is RobustClassifier
 
 
 def test_a_name_that_is_taken_is_left_out_and_said(acme, toy):
@@ -191,6 +217,8 @@ def test_a_name_that_is_taken_is_left_out_and_said(acme, toy):
     assert "the package copycat offers 'MeanGap' as one of unspur.removers, a name that the package acme has" in said
     assert "the package copycat offers 'LEACE' as one of unspur.removers, a name that unspur has" in said
     assert REMOVERS["LEACE"] is LEACE
+    assert len(told) == 2
+    assert "MeanGap" in list(REMOVERS)  # nothing is said again; warnings are errors here
 
 
 def test_the_command_line_has_them(acme, toy):
@@ -203,6 +231,9 @@ def test_the_command_line_has_them(acme, toy):
     done = unspur("fit", "rows.npz", *labels, "--method", "Missing", "--output", "no.safetensors", cwd=acme)
     assert done.returncode == 1
     assert "Error: Missing of the package acme failed (ModuleNotFoundError" in done.stderr
+    done = unspur("fit", "rows.npz", *labels, "--method", "Failing", "--output", "no.safetensors", cwd=acme)
+    assert done.returncode == 1
+    assert "Error: Failing of the package acme failed (ZeroDivisionError: of the plugin)" in done.stderr
     done = unspur("compare", "rows.npz", *labels, "--remover", "MeanGap", "--head", "Lenient", "--json", cwd=acme)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)[0]["accuracy"]["worst"] > 0.5

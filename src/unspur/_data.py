@@ -462,9 +462,19 @@ class LabelledData:
             return self
         return replace(self, clusters=found, clusters_are_duplicates=True)
 
+    def without_duplicate_clusters(self) -> Self:
+        """The data without clusters, if those are duplicate rows."""
+        return replace(self, clusters=None, clusters_are_duplicates=False) if self.clusters_are_duplicates else self
+
 
 def _codes_for_both(one: LabelledData, other: LabelledData) -> tuple[IntArray, IntArray]:
-    """Cluster codes of two sets that are coded alike; rows of a set without clusters are independent of each other."""
+    """Clusters of two sets that are named alike; rows of a set without clusters are independent of each other."""
+    if one.clusters is not None and other.clusters is not None:
+        return one.clusters, other.clusters
+    one, other = (
+        rows if rows.clusters is None else replace(rows, clusters=np.unique(rows.clusters, return_inverse=True)[1])
+        for rows in (one, other)
+    )
     first = max(int(rows.clusters.max()) for rows in (one, other) if rows.clusters is not None) + 1
     independent = first + np.arange(len(one) + len(other))
     return (
@@ -651,7 +661,9 @@ def as_matrix(rows: Any, what: str) -> Array:
             z = z.astype(np.float64)
         except (TypeError, ValueError):
             raise InputError(f"The {what} rows are not numbers; pass features alone, without labels.") from None
-    if z.ndim != 2 or z.dtype.kind not in "biuf" or not len(z):
+    if not len(z) and z.ndim == 2:
+        raise InputError(f"There are no {what} rows: X has shape {z.shape}. Pass at least one row of each class.")
+    if z.ndim != 2 or z.dtype.kind not in "biuf":
         raise InputError(f"The {what} rows must be numbers of shape (n, d); got {z.dtype} of shape {z.shape}.")
     if not np.isfinite(z).all():
         raise InputError(f"The {what} rows hold NaN or infinity. Drop those rows or fill the values in.")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from unspur._text import brief
@@ -49,15 +50,19 @@ def offered(group: str, own: Mapping[str, Any]) -> dict[str, EntryPoint]:
     for point in entry_points(group=group):
         if point.name in own or (point.name in found and point != found[point.name]):
             owner = "unspur" if point.name in own else _package(found[point.name])
-            warnings.warn(
+            _warn_once(
                 f"{_package(point)} offers {brief(point.name, 60)!r} as one of {group}, a name that {owner} has. It is "
-                "left out; its authors can rename it.",
-                InputWarning,
-                stacklevel=2,
+                "left out; its authors can rename it."
             )
         else:
             found[point.name] = point
     return found
+
+
+@cache
+def _warn_once(text: str) -> None:
+    """Warn, but only once in a process: entry points are looked up again and again."""
+    warnings.warn(text, InputWarning, stacklevel=4)
 
 
 def _package(point: EntryPoint) -> str:
@@ -100,6 +105,16 @@ class Registry(Mapping[str, Any]):
         with self.named_errors(point.name):
             kind()  # methods are made without arguments, and then get their parameters
         return kind
+
+    def require_saveable(self, estimator: Any) -> None:
+        """Raise InputError unless a saved file, which names the class alone, can be loaded again."""
+        kind = type(estimator)
+        if kind.__name__ not in self or self.own.get(kind.__name__, kind) is not kind:
+            raise InputError(
+                f"{kind.__name__} of {kind.__module__} cannot be saved: a file has the name of its class, and load "
+                f"knows {', '.join(self)}. Offer the class by an entry point of the group {self._group!r}, or fit one "
+                "of these."
+            )
 
     @contextmanager
     def named_errors(self, name: str) -> Iterator[None]:

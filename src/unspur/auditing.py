@@ -305,7 +305,8 @@ def audit(
     Association and gap cost little and are measured for every column. Linear probes are trained for the `max_probes`
     columns that come first: those for which association and gap are significant, which alone can be named, and then
     the others. A column without a probe is never named. Holm's correction counts all columns that are judged. Intervals
-    have a level of 95 % for each column by itself.
+    have a level of 95 % for each column by itself. The layer is fitted here, to these rows: "used" is about what such a
+    layer does with them, and not about a model that was trained elsewhere.
 
     Numbers, and whole numbers of more than 20 values, are cut into three bins at their quantiles. Columns that cannot
     be judged are listed with a reason: constant columns, dates, ids, columns that determine the task or that the task
@@ -713,8 +714,9 @@ def _association(counts: IntArray, y: IntArray, value: IntArray, clusters: IntAr
 def _independence(counts: IntArray, y: IntArray, value: IntArray, clusters: IntArray | None) -> float:
     """P-value of independence: the smallest of one class against one value, times the number of such tests.
 
-    Each is Fisher's exact test, which is right with small counts. With clusters it is also a test of cluster sums, and
-    the larger p-value counts.
+    Each is Fisher's exact test, which is right with small counts. With clusters it is also a t-test of cluster sums,
+    and the larger p-value counts. Its degrees of freedom are Satterthwaite's for clusters whose rows are all alike, so
+    few large clusters count as few.
     """
     of_class = range(1, 2) if counts.shape[0] == 2 else range(counts.shape[0])
     of_value = range(1, 2) if counts.shape[1] == 2 else range(counts.shape[1])
@@ -723,14 +725,16 @@ def _independence(counts: IntArray, y: IntArray, value: IntArray, clusters: IntA
     n = int(counts.sum())
     p = 2 * np.minimum(hypergeom.cdf(part, n, rows, columns), hypergeom.sf(part - 1, n, rows, columns))
     if clusters is not None:
+        squares = np.bincount(clusters).astype(np.float64) ** 2
+        number = np.count_nonzero(squares)
+        degrees = max(1.0, float(squares.sum() ** 2 / (squares @ squares)) - 1.0)
         for i, k in enumerate(of_class):
             for j, m in enumerate(of_value):
                 own = ((y == k) - rows[i, 0] / n) * ((value == m) - columns[j] / n)
                 sums = np.bincount(clusters, weights=own)
-                number = len(np.unique(clusters))
                 error = float(np.sqrt(sums @ sums * number / (number - 1)))
                 t = abs(float(sums.sum())) / error if error > 0 else 0.0
-                p[i, j] = max(p[i, j], 2 * float(student.sf(t, number - 1)))
+                p[i, j] = max(p[i, j], 2 * float(student.sf(t, degrees)))
     return float(min(1.0, p.min() * p.size))
 
 

@@ -273,28 +273,39 @@ def _error_as_note(name: str, notes: list[str]) -> Iterator[None]:
 def _task_removed_notes(task: tuple[Leakage, Leakage] | None, alone: tuple[Leakage, Leakage] | None) -> list[str]:
     """A note if the task fell to chance or nearly so; it is gone if the interval ends below half of what was there.
 
-    If concept and task are correlated, much of what predicted the task was the concept; the task is kept if it is
-    predicted `alone`, with the concept held fixed.
+    If concept and task are correlated, much of what predicted the task was the concept, and the task gets worse without
+    being removed. So it is gone only if it is as well where it is predicted `alone`, with the concept held fixed.
     """
     if task is None or task[0].low <= task[0].chance:
         return []
+    if alone is not None and alone[1].low > alone[1].chance:
+        return []
     before, after = task
     at_chance = after.low <= after.chance
-    if not at_chance and alone is not None and alone[1].low > alone[1].chance:
-        return []
-    if not at_chance and after.accuracy - after.chance > MIN_KEPT_SHARE * (before.accuracy - before.chance):
+    lost = alone is None or _is_lost(*alone)
+    if not at_chance and (not lost or _gain(after) > MIN_KEPT_SHARE * _gain(before)):
         return []
     figures = (
         f"a probe predicts it with {100 * before.accuracy:.1f} % before and {100 * after.accuracy:.1f} % after, where "
         f"chance is {100 * after.chance:.1f}"
     )
-    if at_chance and after.high - after.chance > 0.5 * (before.accuracy - before.chance):
+    if at_chance and (not lost or after.high - after.chance > 0.5 * _gain(before)):
         return [
             f"the task cannot be distinguished from chance on these rows: {figures} (95 %: up to "
             f"{100 * after.high:.1f}). Measure on more rows to tell whether the task was removed"
         ]
     verdict = "gone" if at_chance else "nearly gone"
     return [f"the task is {verdict}: {figures}. The removed directions carried most of the information about the task"]
+
+
+def _is_lost(before: Leakage, after: Leakage) -> bool:
+    """Whether a label was predicted before, and the little that is left of it is clearly less."""
+    predicted = before.low > before.chance
+    return predicted and after.high < before.accuracy and _gain(after) <= MIN_KEPT_SHARE * _gain(before)
+
+
+def _gain(probe: Leakage) -> float:
+    return probe.accuracy - probe.chance
 
 
 def _broken_assumptions(

@@ -22,6 +22,7 @@ from scipy.stats import t as student
 
 from unspur import JSE, removers
 from unspur._data import LabelledData, decode_rows, require_same_features
+from unspur._reading import brief
 from unspur._registry import REMOVER_POINTS, Registry
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.clusters import has_continuous_columns, row_hashes
@@ -33,12 +34,14 @@ from unspur.selection import (
     GRIDS,
     PAPER_PENALTIES,
     PENALTIES,
+    POOLED,
     Selection,
     choose_layer,
     ensure_decoded,
     logit_differences,
     mean_over_groups,
     penalty_grid,
+    pooled,
     temperature_scaled_losses,
 )
 from unspur.solvers.few_rows import FewRows
@@ -213,9 +216,35 @@ def compare(
     train = train.with_duplicate_clusters(row_hashes(train.X))
     if validation is not None:
         validation = validation.with_duplicate_clusters(row_hashes(validation.X))
-    penalties = penalty_grid(train.X)
     shared = tuple(shared_rows(train.X, test.X, None if validation is None else validation.X).values())
     sets = _Sets(train, validation, test, balance, seed)
+    write_python = partial(
+        _python,
+        balance=balance,
+        seed=seed,
+        missing_concept=missing_concept,
+        validation=validation is not None,
+        clusters=clustered,
+    )
+    return _all_combinations(sets, removers, heads, seed, shared, write_python, describe, report)
+
+
+def _all_combinations(
+    sets: _Sets,
+    removers: Sequence[str],
+    heads: Sequence[str],
+    seed: int,
+    notes: tuple[str, ...],
+    write_python: Callable[[Comparison], str],
+    describe: Callable[[UnspurError], str],
+    report: Callable[[str], object],
+) -> list[Comparison]:
+    """Results of every remover with every head.
+
+    If validation rows are too few for a remover, and it can be fitted to all rows, as `RobustClassifier` does, all
+    combinations start again with those, and are evaluated on folds.
+    """
+    test, penalties = sets.test, penalty_grid(sets.train.X)
     # Some removers find the same removal, after which everything else is the same too.
     probed: dict[bytes, dict[str, Leakage]] = {}
     evaluated: dict[tuple[bytes, str], tuple[Comparison, FloatArray | None]] = {}
@@ -232,12 +261,16 @@ def compare(
                 spent = time.perf_counter() - start
                 clean = sets.with_folds(clean, remover_name)
         except UnspurError as error:
+            pooled_sets = sets.pooled_for(remover_name) if isinstance(error, GroupSizeError) else None
+            if pooled_sets is not None:
+                shared = (*notes, POOLED)
+                return _all_combinations(pooled_sets, removers, heads, seed, shared, write_python, describe, report)
             problem, spent = describe(error), time.perf_counter() - start
         if clean is not None and clean.digest not in probed:
             probed[clean.digest], _ = probes(clean.test.X[sets.probed], test.select(sets.probed), seed=seed)
         for head_name in heads:
             report(f"{remover_name} + {head_name}")
-            result = Comparison(remover_name, head_name, 0, None, {}, 0.0, problem, notes=shared)
+            result = Comparison(remover_name, head_name, 0, None, {}, 0.0, problem, notes=notes)
             loss = None
             if clean is not None:
                 key = clean.digest, head_name
@@ -246,8 +279,7 @@ def compare(
                 result, loss = evaluated[key]
                 removed = 0 if result.problem else clean.removed
                 result = replace(result, remover=remover_name, removed=removed, probes=probed.get(clean.digest, {}))
-                rows = {"validation": validation is not None, "clusters": clustered}
-                result = replace(result, python=_python(result, balance, seed, missing_concept, **rows))
+                result = replace(result, python=write_python(result))
             results.append(replace(result, seconds=result.seconds + spent))
             losses.append(loss)
     return _compared_with_best(results, losses, sets.held_out_rows) if results else []
@@ -304,7 +336,8 @@ class _Sets:
         balance: str,
         seed: int,
     ):
-        self._train, self._validation, self._test = train, validation, test
+        self.train, self.test = train, test
+        self._validation = validation
         self._balance, self._seed = balance, seed
         rng = np.random.default_rng(seed).spawn(1)[0]
         self.probed = probed_rows(test, seed)
@@ -325,11 +358,28 @@ class _Sets:
         if not self._held:
             assert self._validation is not None
             return self._validation.with_known_concept()
-        return self._train.select(np.concatenate([np.flatnonzero(rows) for rows in self._held]))
+        return self.train.select(np.concatenate([np.flatnonzero(rows) for rows in self._held]))
+
+    def pooled_for(self, name: str) -> _Sets | None:
+        """Training and validation rows as one set, if a remover can be fitted to it; else None."""
+        if self._validation is None:
+            return None
+        # Copies of a row are numbered in each set, and may be in both.
+        together = pooled(self.train.without_duplicate_clusters(), self._validation.without_duplicate_clusters())
+        assert together is not None  # rows are in memory
+        together = together.with_duplicate_clusters(row_hashes(together.X))
+        sets = _Sets(together, None, self.test, self._balance, self._seed)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                sets.transform(name)
+        except UnspurError:
+            return None
+        return sets
 
     def transform(self, name: str) -> _TransformedSets:
         """All sets after a remover that is fitted to the training rows, and tests directions on the validation rows."""
-        sets = [self._train, self._validation, self._test]
+        sets = [self.train, self._validation, self.test]
         remover, (train, validation, test) = self._fit(name, sets, self._validation)
         removed = 0 if remover is None else remover.spurious_.dim
         return _TransformedSets(removed, train, validation, test)
@@ -338,7 +388,7 @@ class _Sets:
         """The same with each fold after a remover that is fitted to the other folds."""
         try:
             folds = [
-                _Fold(*self._fit(name, [self._train.select(~rows), self._train.select(rows)], None)[1])
+                _Fold(*self._fit(name, [self.train.select(~rows), self.train.select(rows)], None)[1])
                 for rows in self._held
             ]
         except UnspurError as error:
@@ -632,6 +682,9 @@ def shared_rows(train: Array, test: Array, validation: Array | None = None) -> d
 
 def known_names(names: Sequence[str], *registries: Mapping[str, Any]) -> list[str]:
     """The names as the registries spell them; raise InputError for an unknown one."""
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        given = names if isinstance(names, str) else next(name for name in names if not isinstance(name, str))
+        raise InputError(f"Methods are a list of names, such as ['JSE', 'none']; got {brief(repr(given), 80)}.")
     names = [REMOVER_ALIASES.get(name, name) for name in names]
     unknown = [name for name in names if not any(name in registry for registry in registries)]
     if unknown:

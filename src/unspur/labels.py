@@ -69,10 +69,9 @@ class ClassLabel:
 
     def occurring(self, least: int = 2) -> Self:
         """The label without classes that do not occur; at least `least` must be left."""
-        if (classes := self.occurring_classes) == self.classes:
-            return self
+        classes = self.occurring_classes
         _require_several(np.array(classes, dtype=object), self.name, self.codes, least)
-        return self.among(classes)
+        return self if classes == self.classes else self.among(classes)
 
     def among(self, classes: tuple[Any, ...]) -> Self:
         """The label coded by other classes, which must include all that occur."""

@@ -16,15 +16,14 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, 
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
-from unspur._arrays import on_numpy
-from unspur._data import LabelledData, first_rows, fit_arguments, warn_if_on_another_scale
+from unspur._data import first_rows, fit_arguments, warn_if_on_another_scale
 from unspur._reading import brief, require_kinds
 from unspur._resources import one_thread_if_small
 from unspur._typing import Array, FloatArray
 from unspur._validation import FIT_METADATA, MISSING, OTHER_NAMES, generator, keyword_only_after_y, restore_on_failure
 from unspur.certificate import Certificate
 from unspur.clusters import cluster_codes, cluster_labels, has_continuous_columns, row_hashes
-from unspur.exceptions import FewRowsWarning, GroupSizeError, InputError, UsedRowsWarning
+from unspur.exceptions import InputError, UsedRowsWarning
 from unspur.heads import HEADS, GroupWeighted
 from unspur.heads.base import Head, HeadData, LinearClassifier, copies_together, decode_head_arguments
 from unspur.io.artifact import write_artifact
@@ -33,8 +32,8 @@ from unspur.removers import JSE, Remover, read_saved
 from unspur.removers.base import plain_parameters, storable
 from unspur.removers.problems import require_disjoint_clusters
 from unspur.removers.saved import require_numbers
-from unspur.rows import ConcatenatedRows, StoredRows, backend_of, to_host
-from unspur.selection import Selection, cross_validate_penalty, fit_rows, penalty_grid_from_variances
+from unspur.rows import StoredRows, backend_of, to_host
+from unspur.selection import Selection, cross_validate_penalty, fit_or_pool, penalty_grid_from_variances, pooled
 from unspur.solvers.row_span import RowSpan
 from unspur.subspace import AffineMap
 
@@ -195,24 +194,9 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
 
     def _fit_remover(self, remover: Remover, data: HeadData) -> tuple[HeadData, Remover, tuple[str, ...]]:
         """The rows to fit the head on, the fitted remover, and notes for the reader."""
-        try:
-            fit_rows(remover, data.train, data.validation)
-            _require_something_left(remover)
-            return data, remover, ()
-        except GroupSizeError as error:
-            train = None if data.validation is None else _pooled(data.train, data.validation)
-            if train is None:
-                raise
-            note = FewRowsWarning(
-                "There are too few rows to test directions on, so training and validation rows were pooled and "
-                "cross-fitted. ({reason})",
-                reason=error.message,
-            )
-            warnings.warn(note, stacklevel=4)
-            remover = clone(remover)
-            fit_rows(remover, train)
-            _require_something_left(remover)
-            return replace(data, train=train, validation=None), remover, (str(note),)
+        remover, train, validation, notes = fit_or_pool(remover, data.train, data.validation)
+        _require_something_left(remover)
+        return replace(data, train=train, validation=validation), remover, notes
 
     def _choose_head(self, head: Head, data: HeadData, remover: Remover, rng: np.random.Generator) -> Selection:
         """The head with the best penalty, fitted on all rows; its coefficients are on rows before the removal."""
@@ -248,9 +232,9 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
         elif head._is_one_regression:
             all_rows = train.stacked(validation)
         else:
-            pooled = _pooled(train, validation)
-            assert pooled is not None  # rows in files were refused
-            all_rows = pooled
+            together = pooled(train, validation)
+            assert together is not None  # rows in files were refused
+            all_rows = together
         data = replace(data, train=train, validation=validation)
         chosen = cross_validate_penalty(
             head, penalties, data, all_rows, features_from, self.cv, rng, validation_only=validation_only
@@ -284,6 +268,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
     def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
         """Write removal and head to one safetensors file (no pickle); `unspur.load` reads it back."""
         check_is_fitted(self, "coef_")
+        HEADS.require_saveable(self.head_)
         arrays, metadata = self.remover_._to_artifact()
         classifier = {
             "head": type(self.head_).__name__,
@@ -309,7 +294,10 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
         require_kinds(metadata, _SAVED, "the head")
         require_numbers(arrays)
         if metadata["head"] not in HEADS:
-            raise ValueError(f"its head is a {brief(repr(metadata['head']), 40)}; there are {', '.join(HEADS)}")
+            raise ValueError(
+                f"its head is a {brief(repr(metadata['head']), 40)}; there are {', '.join(HEADS)}, and the package of "
+                "another may not be installed"
+            )
         classes = _saved_classes(metadata["classes"], remover.classes_)
         n_rows = 1 if len(classes) == 2 else len(classes)
         d = remover.n_features_in_
@@ -450,23 +438,3 @@ def _check_validation(data: HeadData) -> None:
                 UsedRowsWarning,
                 stacklevel=4,
             )
-
-
-def _pooled(train: LabelledData, validation: LabelledData) -> LabelledData | None:
-    """Both sets as one; None for rows of a cluster beside others. Tensors and arrays together become an array."""
-    both = (train.X, validation.X)
-    kinds = {backend_of(X) for X in both}
-    if kinds == {"dask"}:
-        import dask.array
-
-        X = dask.array.concatenate(both)
-    elif kinds == {"torch"}:
-        import torch
-
-        X = torch.cat(both)
-    elif "dask" in kinds:
-        return None
-    else:
-        arrays = [on_numpy(X) for X in both]
-        X = ConcatenatedRows(*arrays) if "files" in kinds else np.concatenate(arrays)
-    return replace(train.stacked(validation), X=X, stacked_sets=())

@@ -13,17 +13,25 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import expit, logsumexp, softmax
 from sklearn.base import BaseEstimator, clone
 
+from unspur._arrays import on_numpy
 from unspur._data import LabelledData, decode_rows, require_same_features
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.clusters import row_hashes
-from unspur.exceptions import InputError, LabelError, NotConvergedWarning, NotInferredWarning
+from unspur.exceptions import (
+    FewRowsWarning,
+    GroupSizeError,
+    InputError,
+    LabelError,
+    NotConvergedWarning,
+    NotInferredWarning,
+)
 from unspur.heads.base import (
     Head,
     HeadData,
@@ -34,8 +42,11 @@ from unspur.heads.base import (
     held_out_logits,
 )
 from unspur.labels import ClassLabel
+from unspur.rows import ConcatenatedRows, backend_of
 from unspur.solvers.few_rows import FewRows
 from unspur.solvers.row_span import RowSpan
+
+R = TypeVar("R", bound=BaseEstimator)
 
 #: The paper's penalties, in units of the mean variance of the rows; its 0 is replaced by a value at which separable
 #: classes still have a solution.
@@ -450,6 +461,54 @@ def fit_rows(model: Any, train: LabelledData, validation: LabelledData | None = 
         given |= validation.arguments("_val", copies=False)
     takes = inspect.signature(model.fit).parameters
     model.fit(**{name: value for name, value in given.items() if name in takes})
+
+
+#: What is said if validation rows are too few.
+POOLED = "There are too few rows to test directions on, so training and validation rows were pooled and cross-fitted."
+
+
+def fit_or_pool(
+    remover: R,
+    train: LabelledData,
+    validation: LabelledData | None,
+    fit: Callable[[Any, LabelledData, LabelledData | None], None] = fit_rows,
+) -> tuple[R, LabelledData, LabelledData | None, tuple[str, ...]]:
+    """A remover fitted by `fit`, the two sets of rows, and notes; if validation rows are too few, all rows are one set.
+
+    The remover is then a clone, and a FewRowsWarning says so.
+    """
+    try:
+        fit(remover, train, validation)
+    except GroupSizeError as error:
+        together = None if validation is None else pooled(train, validation)
+        if together is None:
+            raise
+        note = FewRowsWarning(f"{POOLED} ({{reason}})", reason=error.message)
+        warnings.warn(note, stacklevel=5)
+        remover = clone(remover)
+        fit(remover, together, None)
+        return remover, together, None, (str(note),)
+    return remover, train, validation, ()
+
+
+def pooled(train: LabelledData, validation: LabelledData) -> LabelledData | None:
+    """Both sets as one; None for rows of a cluster beside others. Tensors and arrays together become an array."""
+    both = (train.X, validation.X)
+    kinds = {backend_of(X) for X in both}
+    if kinds == {"dask"}:
+        import dask.array
+
+        X = dask.array.concatenate(both)
+    elif kinds == {"torch"}:
+        import torch
+
+        X = torch.cat(both)
+    elif "dask" in kinds:
+        return None
+    else:
+        arrays = [on_numpy(X) for X in both]
+        X = ConcatenatedRows(*arrays) if "files" in kinds else np.concatenate(arrays)
+    return replace(train.stacked(validation), X=X, stacked_sets=())
 
 
 def group_loss(head: Any, rows: Any) -> float:

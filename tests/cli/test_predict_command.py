@@ -461,3 +461,25 @@ def test_rows_that_have_a_main_label_or_a_concept_and_never_both_are_predicted(s
     assert json.loads(done.stdout)["accuracy"] == pytest.approx(right)
     assert "no row has bird and background together, so accuracy is not by group" in " ".join(done.stderr.split())
     assert len(pd.read_csv("p.csv")) == 300
+
+
+def test_features_that_options_name(saved, here):
+    write(NEW, "new.csv")
+    write(NEW, "new.parquet")
+    unspur("predict", saved, "new.csv", "--label", "f3", "--label", "id", "--output", "with.csv")
+    unspur("predict", saved, "new.csv", "--label", "id", "--output", "without.csv")
+    beside, alone = (pd.read_csv(name) for name in ("with.csv", "without.csv"))
+    np.testing.assert_allclose(beside.pop("f3"), NEW["f3"])
+    pd.testing.assert_frame_equal(beside, alone)
+    for option in (["--ignore", "f3"], ["--main", "bird", "--concept", "f3"]):
+        said = unspur("predict", saved, "new.csv", *option, "--output", "no.csv", code=1)
+        assert f"{option[-2]} f3: f3 is a feature of the model, which needs it. Leave out the option" in said
+    said = unspur("predict", saved, "new.parquet", "--label", "f3", "--memory", "1GB", "--output", "no.csv", code=1)
+    assert "--label f3 is a feature of the model. With --memory" in said
+    others = ["--label", "bird", "--label", "background", "--label", "id"]
+    for output in ("no.csv", "folder"):
+        said = unspur("apply", saved, "new.parquet", *others, "--label", "f3", "--output", output, code=1)
+        assert "--label f3: f3 is a feature of the model" in said
+    unspur("apply", saved, "new.parquet", *others, "--output", "clean.csv")  # the control
+    write(NEW.drop(columns="f3"), "lacks.csv")
+    assert "lacks the columns 'f3'" in unspur("predict", saved, "lacks.csv", "--output", "no.csv", code=1)

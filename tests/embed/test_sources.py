@@ -3,6 +3,7 @@
 import gzip
 import json
 import shutil
+from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -203,6 +204,59 @@ def test_parquet_as_the_hub_keeps_it(tmp_path):
     assert own.labels["split"].tolist() == ["test", "test", "train", "train"]
     assert greys(own) == [30, 40, 0, 10]
     assert own.labels["label"].tolist() == ["tern", "gull", "gull", "tern"]
+
+
+def test_parquet_files_called_like_splits(tmp_path):
+    def write(*names):
+        shutil.rmtree(tmp_path / "set", ignore_errors=True)
+        (tmp_path / "set").mkdir()
+        for name in names:
+            parquet.write_table(pa.table({"text": ["a", "b"], "y": [0, 1]}), tmp_path / "set" / f"{name}.parquet")
+        return TableExamples.read(tmp_path / "set")
+
+    assert write("train", "test").labels["split"].tolist() == ["test"] * 2 + ["train"] * 2
+    assert write("Validation", "train-00000-of-00001").labels["split"].tolist() == ["Validation"] * 2 + ["train"] * 2
+    assert list(write("one", "two").labels) == ["y"]  # names that say nothing, as of files that Spark writes
+    assert list(write("part-00000-of-00002", "two").labels) == ["y"]
+    with pytest.raises(InputError, match=r"has test\.parquet, a part of a data set, and more\.parquet: which part"):
+        write("test", "more")
+
+
+@pytest.mark.parametrize("form", ["texts", "classes", "hub"])
+def test_each_split_has_its_own_names_of_classes(tmp_path, form):
+    texts = {"train": ["cat", "dog", "owl"] * 2, "test": ["dog", "owl"]}
+    sets = {
+        split: datasets.Dataset.from_dict({"text": [f"{split} {i}" for i in range(len(given))], "label": given})
+        for split, given in texts.items()
+    }
+    several = datasets.DatasetDict(sets)
+    if form != "texts":
+        several = several.class_encode_column("label")  # dog is 1 in the training rows, and 0 in the test rows
+    if form == "hub":
+        for split, rows in several.items():
+            rows.to_parquet(tmp_path / f"{split}-00000-of-00001.parquet")
+    else:
+        several.save_to_disk(str(tmp_path / "animals"))
+    own = TableExamples.read(tmp_path if form == "hub" else tmp_path / "animals").labels
+    assert {split: own["label"][own["split"] == split].tolist() for split in texts} == texts
+
+
+def test_types_of_a_column_that_differ_between_splits(tmp_path):
+    def read(train, test):
+        for split, given in (("train", train), ("test", test)):
+            table = pa.table({"text": [split] * len(given), "y": given})
+            parquet.write_table(table, tmp_path / f"{split}-00000-of-00001.parquet")
+        return list(map(str, TableExamples.read(tmp_path).labels["y"]))  # of the test rows first
+
+    assert read(pa.array([True, False]), pa.array([True, None])) == ["True", "", "True", "False"]  # the same type
+    assert read(pa.array([0.5, 1.0]), pa.array([0.0, 1.0])) == ["0.0", "1.0", "0.5", "1.0"]
+    assert read(pa.array([True, False]), pa.array([1, 0])) == ["1", "0", "1", "0"]
+    assert read(pa.array([1, None]), pa.array([1.0, 0.5])) == ["1", "0.5", "1", ""]
+    assert read(pa.array([2**60 + 1]), pa.array([1.0, np.nan])) == ["1", "nan", str(2**60 + 1)]
+    assert read(pa.array(["a", "b"]), pa.array([None, None])) == ["", "", "a", "b"]
+    for train, test in ((["1", "0"], [1, 0]), ([1, 0], [date(2020, 1, 1)])):
+        with pytest.raises(InputError, match=r"column 'y' .*int64 \(numbers\) in .*Write it with the same type"):
+            read(pa.array(train), pa.array(test))
 
 
 def test_parquet_with_texts_or_with_paths(tmp_path):

@@ -99,6 +99,36 @@ def test_missing_concepts_and_empty_groups(toy):
     assert 0 < GroupScorer(empty="nan")(model, *rows, concept=toy.concept[some]) < 1
 
 
+def test_folds_that_lack_a_whole_class(toy):
+    model = LogisticRegression().fit(toy.Z, toy.y)
+    right = model.predict(toy.Z) == toy.y
+
+    def score(scorer, rows, concept=toy.concept):
+        return scorer(model, toy.Z[rows], toy.y[rows], concept=concept[rows])
+
+    one_hospital, one_class = toy.concept == 0, toy.y == 1
+    for rows, name in ((one_hospital, "concept has one class only"), (one_class, "No rows with main=0")):
+        groups = [right[rows & (toy.y == y) & (toy.concept == c)] for y in (0, 1) for c in (0, 1)]
+        expected = min(group.mean() for group in groups if len(group))
+        assert score(GroupScorer(empty="nan"), rows) == pytest.approx(expected)
+        with pytest.raises(InputError, match=rf"{name}.*pass empty='nan'"):
+            score(worst_group_scorer, rows)
+    wrong = one_class & ~right  # of which every prediction is the other class
+    assert score(GroupScorer(empty="nan"), wrong) == 0.0
+    # Three classes: a fold without one of them is noticed by a scorer that is told of all.
+    places = np.where(toy.concept == 1, "sea", np.where(np.arange(600) % 2, "land", "sky"))
+    told = GroupScorer(concept_classes=("land", "sea", "sky"))
+    with pytest.raises(InputError, match="No rows with main=0, concept=sky"):
+        score(told, places != "sky", places)
+    assert score(told, places != "", places) == score(worst_group_scorer, places != "", places)
+    both = np.column_stack([toy.concept.astype(object), places])
+    several = [GroupScorer("group_average", "-", "nan", given) for given in ((), ((0, 1), ("land", "sea", "sky")))]
+    scores = [score(one, places != "sky", both) for one in several]
+    assert scores[0] == pytest.approx(scores[1])
+    with pytest.raises(InputError, match="concept_classes has classes of 3 concepts; there are 2"):
+        score(told, places != "sky", both)
+
+
 def test_a_scorer_is_a_value():
     assert copy.deepcopy(worst_group_scorer) == worst_group_scorer == GroupScorer() != group_average_scorer
     with pytest.raises(InputError, match="'worst' or 'group_average'; got 'best'"):

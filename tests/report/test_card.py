@@ -172,3 +172,18 @@ def test_rows_of_the_fit_are_noticed(model, sets, tmp_path):
     done = invoke(path, rows, "--main", "bird", "--concept", "background")
     assert "were used in the fit" in done.stderr
     assert "were used in the fit" in done.stdout
+
+
+@quick_probes()
+def test_rows_of_one_class(model, sets, tmp_path):
+    path = tmp_path / "model.safetensors"
+    model.save(path)
+    Z, y, concept = sets[1]
+    labels = ["--main", "bird", "--concept", "background"]
+    for name, some in (("task", y == "land"), ("concept", concept == "shore")):
+        np.savez(tmp_path / f"{name}.npz", Z=Z[some], bird=y[some], background=concept[some])
+    text = invoke(path, tmp_path / "task.npz", *labels).stdout
+    assert headings(text) == [*HEADINGS, "Certificate", "Accuracy by group"]
+    assert "task: not measured. bird has one class only" in text
+    said = invoke(path, tmp_path / "concept.npz", *labels, code=1).output
+    assert "background is shore in all rows, so it cannot be measured how well it is removed" in said

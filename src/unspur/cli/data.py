@@ -169,11 +169,13 @@ def labelled_rows(
     clusters: str | None = None,
     like: LabelledData | None = None,
     what: str = "validation",
+    least: int = 2,
 ) -> LabelledData:
     """The rows of a table with their labels, decoded, and with clusters, if the table has them.
 
     `missing` has the value of each concept that means not known. Rows for `what` ("test") must have the classes of the
-    training rows, `like`. Labels have the names of `label_names`.
+    training rows, `like`; without it, each label must have at least `least` classes. Labels have the names of
+    `label_names`.
     """
     import numpy as np
 
@@ -187,7 +189,9 @@ def labelled_rows(
     where = "" if like is None else f" of the {what} rows"
     y, *labels = (
         replace(
-            class_label(table.label(given), name + where, n, missing=missing.get(given), classes=known.get(name)),
+            class_label(
+                table.label(given), name + where, n, missing=missing.get(given), classes=known.get(name), least=least
+            ),
             name=name,
         )
         for given, name in label_names((main, *concepts)).items()

@@ -6,8 +6,9 @@ import math
 import shlex
 import sys
 import warnings
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 #: The method of `RobustClassifier`; the others are removers alone.
 RECOMMENDED = "recommended"
 METHODS = (RECOMMENDED, *FITTED_NAMES)
-Fitted = TypeVar("Fitted", bound="RobustClassifier | Remover")
 
 
 @click.command()
@@ -238,23 +238,40 @@ def make_remover(method: str, *, missing: Any, seed: int, show_progress: bool, *
     return remover
 
 
-def fit_remover(train: LabelledData, validation: LabelledData | None, *, method: str = "JSE", **settings: Any) -> Any:
-    """A fitted remover by name, with those of the settings that it has."""
-    return _fit_with_notes(make_remover(method, **settings), train, validation)
+def fit_remover(
+    train: LabelledData, validation: LabelledData | None, *, method: str = "JSE", pool: bool = False, **settings: Any
+) -> Any:
+    """A fitted remover by name, with those of the settings that it has.
+
+    With `pool`, validation rows that are too few are pooled with the training rows, as a classifier does.
+    """
+    from unspur.compare import REMOVERS
+    from unspur.selection import fit_or_pool, fit_rows
+
+    remover = make_remover(method, **settings)
+    with _fit_warnings_as_notes(), REMOVERS.named_errors(method):
+        if pool:
+            return fit_or_pool(remover, train, validation)[0]
+        fit_rows(remover, train, validation)
+    return remover
 
 
 def fit_classifier(train: LabelledData, validation: LabelledData | None, **settings: Any) -> RobustClassifier:
     """The fitted classifier that we recommend: JSE with these settings, then a group-weighted head."""
     from unspur import RobustClassifier
+    from unspur.selection import fit_rows
 
     folds = {"cv": settings["cv"]} if settings["cv"] else {}
     one, seed = settings["missing"], settings["seed"]
     model = RobustClassifier(make_remover("JSE", **settings), missing_concept=one, random_state=seed, **folds)
-    return _fit_with_notes(model, train, validation)
+    with _fit_warnings_as_notes():
+        fit_rows(model, train, validation)
+    return model
 
 
-def _fit_with_notes(model: Fitted, train: LabelledData, validation: LabelledData | None) -> Fitted:
-    """Fit the model. Warnings become notes, each once, or are ignored if the caller prints their content."""
+@contextmanager
+def _fit_warnings_as_notes() -> Iterator[None]:
+    """A context of a fit, whose warnings become notes, each once, or are ignored if the caller prints their content."""
     from unspur.exceptions import (
         ClusterWarning,
         FewRowsWarning,
@@ -264,7 +281,6 @@ def _fit_with_notes(model: Fitted, train: LabelledData, validation: LabelledData
         UsedRowsWarning,
         WithFields,
     )
-    from unspur.selection import fit_rows
 
     noted = (ClusterWarning, FewRowsWarning, UsedRowsWarning)
     show_otherwise, printed = warnings.showwarning, set[str]()
@@ -282,8 +298,7 @@ def _fit_with_notes(model: Fitted, train: LabelledData, validation: LabelledData
         for printed_later in (NothingRemovedWarning, SearchLimitWarning, TaskLostWarning):
             warnings.simplefilter("ignore", printed_later)
         warnings.showwarning = note
-        fit_rows(model, train, validation)
-    return model
+        yield
 
 
 def describe_columns(table: Table, *models: Any) -> None:

@@ -159,7 +159,7 @@ def report_command(
     remover = saved
     if remover is None:
         settings = {"missing": splits.missing_concept, "seed": seed, "show_progress": show_progress, **options}
-        remover = fit_remover(train, validation, **settings)
+        remover = fit_remover(train, validation, pool=True, **settings)
         describe_columns(splits.tables["training"], remover)
     if save is not None:
         remover.save(save, overwrite=force)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -119,12 +119,14 @@ def apply(
             raise click.UsageError("--where chooses rows for one file; a folder gets all rows of its files.")
         refuse_ignored_labels(labels, ignore)
         remover = load(removal)
+        _refuse_features(_features_in(remover, file), {"--label": labels, "--ignore": ignore})
         rows = clean_parquet(remover, file, output, labels, ignore, overwrite=force)
         _report_rows(output, rows, remover, as_json)
         return
     refuse_input_as_output(output, *file, removal)
     refuse_existing(output, overwrite=force)
     remover = load(removal)
+    _refuse_features(_features_in(remover, file), {"--label": labels, "--ignore": ignore})
     table = carry_labels(read_rows(file, labels, ignore, where), labels, output)
     if table.columns and Path(output).suffix.lower() == ".npy":
         names = ", ".join(table.columns)
@@ -205,10 +207,18 @@ def predict(
             "uses it; unspur fit without --method saves a classifier."
         )
     label_names = () if main is None else given.labels
-    named = tuple(dict.fromkeys((*labels, *label_names)))
+    both = _features_in(classifier, given.file).intersection(labels)
+    if both and memory is not None:
+        raise InputError(
+            f"--label {min(both)} is a feature of the model. With --memory, only columns that are not features are "
+            "carried along: leave out one of the two options."
+        )
+    named = tuple(name for name in dict.fromkeys((*labels, *label_names)) if name not in both)
     table = _read_for(classifier, given, named, memory=memory, classes=label_names)
     carried = carry_labels(table.as_in_file(), named, output)
     table = _like_fit(table, classifier, classifier.remover_)
+    their_values = {name: table.Z[:, table.features.index(name)] for name in sorted(both)} if table.features else {}
+    carried = replace(carried, columns={**carried.columns, **their_values})
     predicted, probabilities = _predictions(classifier, table)
     written = _written(carried, classifier, predicted, probabilities, output)
     accuracy = None
@@ -226,12 +236,32 @@ def _read_for(model: Any, given: RowOptions[tuple[str, ...]], named: tuple[str, 
 
     If the file has no such feature, no column is left out: reading or matching says what is missing.
     """
+    needed = _features_in(model, given.file)
+    _refuse_features(needed, {"--main": (given.main,), "--concept": given.concept, "--ignore": given.ignore})
     features, columns = set(getattr(model, "feature_names_in_", ())), columns_of_files(given.file)
     ignore = given.ignore
     if not features.isdisjoint(columns):
         chosen = {name for name, _ in conditions_on(given.file, given.where)}
         ignore += tuple(name for name in columns if name not in features.union(named, ignore, chosen))
     return read_rows(given.file, named, ignore, given.where, **reading)
+
+
+def _features_in(model: Any, files: tuple[str, ...]) -> set[str]:
+    """Names of the features of a model, if they are columns of the files."""
+    features = set(getattr(model, "feature_names_in_", ()))
+    return features if features.issubset(columns_of_files(files)) else set()
+
+
+def _refuse_features(features: set[str], options: Mapping[str, Sequence[str | None]]) -> None:
+    """Raise InputError if options name features, which a model needs."""
+    from unspur.exceptions import InputError
+
+    for option, names in options.items():
+        if name := next((name for name in names if name in features), None):
+            raise InputError(
+                f"{option} {name}: {name} is a feature of the model, which needs it. Leave out the option, or fit a "
+                f"model without {name}."
+            )
 
 
 def _like_fit(table: Table, model: Any, remover: Remover) -> Table:
@@ -428,8 +458,13 @@ def _measured(
     table = _read_for(remover, given, given.columns, classes=given.labels, cluster_column=given.clusters)
     table = _like_fit(table, remover, remover)
     missing = missing_values(given.missing_concept, [table], given.concept)
-    rows = labelled_rows(table, given.main, given.concept, missing, given.clusters)
+    rows = labelled_rows(table, given.main, given.concept, missing, given.clusters, least=1)
     check_removal_labels(remover, rows)
+    if single := next((label for label in rows.concepts if len(label.classes) == 1), None):
+        raise InputError(
+            f"{single.name} is {single.classes[0]} in all rows, so it cannot be measured how well it is removed. Give "
+            "rows of all its classes."
+        )
     few = rows.select(probed_rows(rows, seed))
     certificate, used = measure_certificate(remover, few, seed)
     accuracy: Any = None

@@ -50,7 +50,7 @@ IMAGE, TEXT, PAIR, ID = "image", "text", "text_pair", "id"
 EXAMPLE_FILES = (*TEXT_TABLES, *PARQUET, ".arrow")
 #: How names of pictures end.
 PICTURE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
-#: Names of folders that are parts of a data set and no classes.
+#: Names of folders and files that are parts of a data set and no classes.
 SPLIT_NAMES = ("train", "training", "val", "valid", "validation", "dev", "test", "testing")
 #: Files of a data set that `datasets` saved: of several splits, and of one.
 DATASET_DICT, DATASET = "dataset_dict.json", "state.json"
@@ -106,11 +106,25 @@ def _read_folder(folder: Path, *, allow_outside: bool) -> ExampleTable:
     files = sorted(parquet_below(folder))
     if not files:
         return _class_folders(folder, allow_outside=allow_outside)
+    splits = {file: _split_of(file) for file in files}
+    named = [file for file in files if splits[file].lower() in SPLIT_NAMES]
+    if named and len(named) < len(files) and not all(splits.values()):
+        other = next(file for file in files if not splits[file])
+        raise InputError(
+            f"{folder} has {named[0].name}, a part of a data set, and {other.name}: which part is that? Give one of "
+            "the files, or call them train.parquet, validation.parquet and test.parquet."
+        )
     parts = [part for file in files for part in _row_groups(file)]
-    shards = [_SHARD.fullmatch(part.file.name) for part in parts]
-    if all(shards):
-        parts = [part._replace(split=shard[1]) for part, shard in zip(parts, shards, strict=True) if shard]
+    if all(splits.values()):
+        parts = [part._replace(split=splits[part.file]) for part in parts]
     return _arrow_table(folder, parts)
+
+
+def _split_of(file: Path) -> str:
+    """The part of a data set that a file is by its name: train-00000-of-00003.parquet, or train.parquet; or ""."""
+    if shard := _SHARD.fullmatch(file.name):
+        return shard[1]
+    return file.stem if file.stem.lower() in SPLIT_NAMES else ""
 
 
 # Text tables
@@ -267,16 +281,17 @@ def _arrow_table(path: Path, parts: list[_Part]) -> ExampleTable:
         )
     if len(set(schema.names)) < len(schema.names):
         raise InputError(f"{path} needs a different name for every column; it has {quoted(schema.names)}.")
-    features = _features(schema)
+    features = {part.file: _features(part.schema) for part in parts}
+    index = index_columns(schema)
+    kinds = {name: _common_kind(name, parts, features) for name in schema.names if name not in index}
     notes: list[str] = []
-    pictures = _picture_column(schema, features, notes)
-    stored = pictures is not None and not _is_text(schema.field(pictures).type)
-    aside = index_columns(schema) | ({pictures} if stored else set())
-    labels = [name for name in schema.names if name not in aside and _is_plain(schema.field(name).type)]
-    if left_out := [name for name in schema.names if name not in (*aside, *labels)]:
+    pictures = _picture_column(schema, features[parts[0].file], notes)
+    stored = pictures is not None and kinds.get(pictures) != _TEXTS
+    labels = [name for name, kind in kinds.items() if kind != _OTHER and not (stored and name == pictures)]
+    if left_out := [name for name in kinds if name not in (pictures, *labels)]:
         notes.append(f"{quoted(left_out)} of {path} left out: neither texts nor numbers.")
     for name in (TEXT, PAIR):
-        if name in schema.names and not _is_text(schema.field(name).type):
+        if name in kinds and kinds[name] != _TEXTS:
             raise InputError(f"{path}: the column {name!r} holds {schema.field(name).type}, and no texts.")
     rows = sum(part.rows for part in parts)
     require_memory(path, rows * len(labels) * TEXT_BYTES, "Embed it in parts.")
@@ -286,7 +301,8 @@ def _arrow_table(path: Path, parts: list[_Part]) -> ExampleTable:
             read = part.read(labels)
             require_memory(path, read.nbytes, "Embed it in parts.")
         for name in labels:
-            columns[name] += _as_texts(read[name], features.get(name, {}))  # type: ignore[operator]
+            texts = _as_texts(read[name], features[part.file].get(name, {}), by_value=kinds[name] == _MIXED_NUMBERS)
+            columns[name] += texts  # type: ignore[operator]
     if pictures is not None:
         if stored:
             largest = max(parts, key=lambda part: part.size)
@@ -328,6 +344,51 @@ def _picture_column(schema: Any, features: Mapping[str, Mapping[str, Any]], note
     return str(named[0])
 
 
+#: Kinds of columns. Dates and times are of the kind that Arrow calls them.
+_TEXTS, _NUMBERS, _MIXED_NUMBERS, _MISSING, _OTHER = "texts", "numbers", "numbers of several types", "nothing", "other"
+
+
+def _common_kind(name: str, parts: list[_Part], features: Mapping[Path, Mapping[str, Mapping[str, Any]]]) -> str:
+    """The kind of a column in all parts; InputError if values that are the same would not be called the same."""
+    first: dict[str, _Part] = {}
+    for part in parts:
+        first.setdefault(_kind(part.schema.field(name).type, features[part.file].get(name, {})), part)
+    first.pop(_MISSING, None)
+    if len(first) > 1:
+        (kind, part), (other, odd), *_ = first.items()
+        raise InputError(
+            f"The column {name!r} holds {odd.schema.field(name).type} ({other}) in {odd.file}, and "
+            f"{part.schema.field(name).type} ({kind}) in {part.file}. Write it with the same type in both, or leave it "
+            "out of both."
+        )
+    kind = next(iter(first), _MISSING)
+    types = {str(part.schema.field(name).type) for part in parts} - {"null"}
+    return _MIXED_NUMBERS if kind == _NUMBERS and len(types) > 1 else kind
+
+
+def _kind(arrow_type: Any, feature: Mapping[str, Any]) -> str:
+    """What a column holds; classes with names are texts."""
+    from pyarrow import types
+
+    if _is_text(arrow_type) or _class_names(arrow_type, feature) is not None:
+        return _TEXTS
+    if not _is_plain(arrow_type):
+        return _OTHER
+    if types.is_dictionary(arrow_type):
+        arrow_type = arrow_type.value_type
+    if types.is_null(arrow_type):
+        return _MISSING
+    return str(arrow_type) if types.is_temporal(arrow_type) else _NUMBERS
+
+
+def _class_names(arrow_type: Any, feature: Mapping[str, Any]) -> list[Any] | None:
+    """Names of the classes 0, 1, … of a column, or None."""
+    from pyarrow import types
+
+    names = feature.get("names") if feature.get("_type") == "ClassLabel" else None
+    return names if isinstance(names, list) and types.is_integer(arrow_type) else None
+
+
 def _is_text(kind: Any) -> bool:
     from pyarrow import types
 
@@ -346,17 +407,21 @@ def _is_plain(kind: Any) -> bool:
     return _is_text(kind) or types.is_null(kind) or any(test(kind) for test in numbers)
 
 
-def _as_texts(column: Any, feature: Mapping[str, Any]) -> list[str]:
-    """Values as a .csv file would have them, "" where one is missing; of classes their names."""
+def _as_texts(column: Any, feature: Mapping[str, Any], *, by_value: bool = False) -> list[str]:
+    """Values as a .csv file would have them, "" where one is missing; of classes their names.
+
+    With `by_value`, True, 1 and 1.0 are the same.
+    """
     from pyarrow import string, types
 
     if types.is_temporal(column.type):
         column = column.cast(string())
     values = column.to_pylist()
-    names = feature.get("names") if feature.get("_type") == "ClassLabel" else None
-    if isinstance(names, list) and types.is_integer(column.type):
+    if (names := _class_names(column.type, feature)) is not None:
         known = {code: str(name) for code, name in enumerate(names)}
         values = [known.get(value, None if value in (None, -1) else value) for value in values]
+    elif by_value:
+        values = [None if value is None else int(value) if value % 1 == 0 else float(value) for value in values]
     return ["" if value is None else str(value) for value in values]
 
 

@@ -7,7 +7,7 @@ scikit-learn's searches and cross-validation come last.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -216,7 +216,14 @@ NO_GROUP = "no concept, in no group"
 
 
 def group_accuracy(
-    y: Array, predicted: Array, concept: Array, *, missing_concept: Any = None, empty: Empty = "error"
+    y: Array,
+    predicted: Array,
+    concept: Array,
+    *,
+    missing_concept: Any = None,
+    empty: Empty = "error",
+    classes: Sequence[Any] = (),
+    concept_classes: Sequence[Any] = (),
 ) -> GroupAccuracy:
     """Accuracy of predictions in every group.
 
@@ -228,15 +235,23 @@ def group_accuracy(
     missing_concept : besides NaN and None, the value that means "unknown". Rows of which a concept is unknown are in no
         group, but count in the average over rows.
     empty : "error", or "nan" if combinations without rows are expected.
+    classes, concept_classes : classes of `y` and of the concept besides those that occur in these rows, such as those
+        of all folds; for several concepts one sequence for each.
 
     Labels are called "main" and "concept", or by the name of a Series or of the columns of a DataFrame.
     """
-    truth = class_label(y, "main", len(y))
+    truth = _label_among(y, "main", len(y), classes, empty)
     if not truth.present.all():
         raise LabelError(f"y is missing in {np.sum(~truth.present)} rows; predictions cannot be evaluated there.")
-    right = _right(y, predicted)
+    right = _right(y, predicted, truth.classes)
     columns = named_concepts(concept, series_name(concept) or "concept")
-    labels = [class_label(values, name, len(right), missing=missing_concept) for name, values in columns.items()]
+    expected = [concept_classes] if len(columns) == 1 else list(concept_classes) or [()] * len(columns)
+    if len(expected) != len(columns):
+        raise InputError(f"concept_classes has classes of {len(expected)} concepts; there are {len(columns)}.")
+    labels = [
+        _label_among(values, name, len(right), others, empty, missing=missing_concept)
+        for (name, values), others in zip(columns.items(), expected, strict=True)
+    ]
     known = np.all([label.present for label in labels], axis=0)
     return GroupAccuracy.of(
         right[known],
@@ -600,13 +615,28 @@ class GroupAccuracy:
         return self._markup().html()
 
 
-def _right(y: Array, predicted: Array) -> Array:
-    """Mask of correct predictions; LabelError if no prediction is a class of y."""
+def _label_among(
+    values: Array, name: str, n_rows: int, others: Sequence[Any], empty: Empty, *, missing: Any = None
+) -> ClassLabel:
+    """A label with some classes and those that occur; one class alone is an error unless groups may be empty."""
+    label = class_label(values, name, n_rows, missing=missing, least=1)
+    known = tuple(map(to_python, others))
+    classes = (*known, *(value for value in label.classes if value not in known))
+    if len(classes) < 2 and empty == "error":
+        raise LabelError(
+            f"{name} has one class only ({classes[0]}), so the accuracy of other groups is unknown, and so is the "
+            "worst group. Evaluate on rows of all groups, or pass empty='nan' to leave groups without rows out."
+        )
+    return label.among(classes)
+
+
+def _right(y: Array, predicted: Array, classes: tuple[Any, ...]) -> Array:
+    """Mask of correct predictions; LabelError if no prediction is one of the classes."""
     truth, guess = np.asarray(on_numpy(y)).ravel(), np.asarray(on_numpy(predicted)).ravel()
     if truth.shape != guess.shape:
         raise LabelError(f"There are {len(guess)} predictions for {len(truth)} rows. Each row needs one.")
     right = np.asarray(truth == guess, dtype=bool)
-    if not right.any() and not set(guess.tolist()) & set(truth.tolist()):
+    if not right.any() and not set(guess.tolist()) & set(classes):
         raise LabelError(
             f"No predicted value ({guess[0]!r}, …) is a class of y ({truth[0]!r}, …). Predictions must be class "
             "labels of y."
@@ -649,6 +679,10 @@ class GroupScorer:
         Value of `concept` that means "not known", besides NaN and None. Such rows are in no group.
     empty : {"error", "nan"}, default="error"
         Whether a group without rows, such as in a small fold, is an error or left out.
+    concept_classes : tuple, default=()
+        All classes of the concept; for several concepts a tuple of classes for each. A fold of which no row has one of
+        them has empty groups. A scorer sees one fold only, and does not miss a class that it is not told of. Classes of
+        `y` are those of the estimator.
 
     Examples
     --------
@@ -664,6 +698,7 @@ class GroupScorer:
     statistic: Literal["worst", "group_average"] = "worst"
     missing_concept: Any = None
     empty: Empty = "error"
+    concept_classes: tuple[Any, ...] = ()
 
     def __post_init__(self) -> None:
         if self.statistic not in ("worst", "group_average"):
@@ -677,7 +712,15 @@ class GroupScorer:
                 "sklearn.set_config(enable_metadata_routing=True), and pass concept= to `fit` of the search, or "
                 "params={'concept': concept} to cross_validate."
             )
-        found = group_accuracy(y, estimator.predict(X), concept, missing_concept=self.missing_concept, empty=self.empty)
+        found = group_accuracy(
+            y,
+            estimator.predict(X),
+            concept,
+            missing_concept=self.missing_concept,
+            empty=self.empty,
+            classes=getattr(estimator, "classes_", ()),
+            concept_classes=self.concept_classes,
+        )
         return float(getattr(found, self.statistic))
 
     def get_metadata_routing(self) -> MetadataRequest:

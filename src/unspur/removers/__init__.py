@@ -74,7 +74,9 @@ def restored(path: str | PathLike[str], arrays: dict[str, Array], metadata: dict
 def _method(path: str | PathLike[str], metadata: dict[str, Any]) -> str:
     method = metadata.get("method")
     if not isinstance(method, str) or method not in REMOVERS:
-        how = " Read it with unspur.surgery.Scrubbing.load." if method == "Scrubbing" else ""
+        how = " If another package made it, install that package."
+        if method == "Scrubbing":
+            how = " Read it with unspur.surgery.Scrubbing.load."
         raise ArtifactError(f"{path} holds a {brief(repr(method), 40)}; this version knows {', '.join(REMOVERS)}.{how}")
     return method
 

@@ -187,11 +187,12 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             together = copied
             more = len(copied) - int(copied.max()) - 1
             notes.append(f"{more:,} of the {len(z):,} rows measured are copies of others and count once with them")
-        if not hasattr(self, "_training_rows"):
+        used, from_file = self._used_rows(z), not hasattr(self, "_training_rows")
+        if from_file and not used:
             notes.append("read from a file: cannot tell whether some of these rows were used in the fit")
-        elif self._training_rows is None:
+        elif not from_file and self._training_rows is None:
             notes.append("fitted on too many rows: cannot tell whether some of these rows were used in the fit")
-        if used := self._used_rows(z):
+        if used:
             text = f"{'; '.join(used)}; results on them are too optimistic"
             warnings.warn(f"{text}. Pass rows that were held out.", UsedRowsWarning, stacklevel=2)
             notes.append(text)
@@ -327,7 +328,10 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def _to_artifact(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Arrays and metadata of the file."""
+        from unspur.removers import REMOVERS  # which knows all removers
+
         check_is_fitted(self, "removal_")
+        REMOVERS.require_saveable(self)
         names = getattr(self, "feature_names_in_", None)
         metadata = {
             "method": type(self).__name__,
