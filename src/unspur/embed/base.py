@@ -235,11 +235,20 @@ def stacked(arrays: Sequence[NDArray[Any]], device: str) -> Any:
 
 def standardised(squares: Sequence[NDArray[np.uint8]], preparation: Preparation, device: str) -> Any:
     """Pictures as one tensor of shape (batch, 3, crop, crop) on a device, shifted and stretched per colour there."""
+    return standardise(stacked(squares, device), *colour_scale(preparation, device))
+
+
+def colour_scale(preparation: Preparation, device: str) -> tuple[Any, Any]:
+    """Mean and scale of the colours as tensors of shape (1, 3, 1, 1) on a device."""
     import torch
 
-    # Channels last in memory, as the pictures are: what convolutions are fastest with.
-    batch = stacked(squares, device).permute(0, 3, 1, 2).float()
     mean, scale = (
         torch.tensor(colours, device=device).reshape(1, 3, 1, 1) for colours in (preparation.mean, preparation.scale)
     )
-    return (batch - mean) / scale
+    return mean, scale
+
+
+def standardise(pixels: Any, mean: Any, scale: Any) -> Any:
+    """Pictures of shape (batch, crop, crop, 3) in bytes -> (batch, 3, crop, crop), shifted and stretched per colour."""
+    # Channels last in memory, as the pictures are: what convolutions are fastest with.
+    return (pixels.permute(0, 3, 1, 2).float() - mean) / scale

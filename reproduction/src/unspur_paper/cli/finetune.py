@@ -28,8 +28,9 @@ from unspur_paper.datasets.multinli import MultiNLI
 from unspur_paper.datasets.selected import Selected, birds_at, faces_at, pairs_at, unmarked_pairs
 from unspur_paper.datasets.waterbirds import Composites
 from unspur_paper.experiments.stores import EMBEDDINGS, tuned_folder
-from unspur_paper.networks.finetuning import AT_ONCE, finetune
+from unspur_paper.networks.finetuning import finetune
 from unspur_paper.networks.maps import write_maps
+from unspur_paper.networks.prepared import AT_ONCE
 from unspur_paper.networks.training import Balance, Optimizer, Training, paper_training
 from unspur_paper.networks.training_data import label_of
 from unspur_paper.networks.tuned import CHECKPOINT, RECORD, pooling_in_experiments, read_record, told

@@ -1,0 +1,73 @@
+"""Steps of a training as CUDA graphs: a whole step is launched at once instead of kernel by kernel.
+
+A network that is trained on batches of 32 is a thousand short kernels a step, and the processor needs longer to launch
+them than the GPU to run them. A graph is recorded once for each shape of a batch and runs the same kernels. Random
+numbers are the same too: a graph reads the generator's seed when it is launched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from unspur._typing import IntArray
+from unspur_paper.networks.on_device import OnDevice
+
+#: (inputs of the network, places of the examples in the labels) -> loss of the main label.
+Step = Callable[[Any, Any], Any]
+
+
+class CapturedSteps:
+    """Runs `step` on examples that are on a CUDA device; a shape that comes a second time is captured."""
+
+    def __init__(self, step: Step, examples: OnDevice) -> None:
+        self._step, self._examples = step, examples
+        self._seen: set[tuple[int, ...]] = set()
+        #: Shape -> graph, the places that it reads, and the loss that it writes.
+        self._graphs: dict[tuple[int, ...], tuple[Any, Any, Any]] = {}
+        self._pool: Any = None
+
+    def __call__(self, chunk: IntArray) -> Any:
+        """One step; the loss of the main label."""
+        shape, rows = self._examples.shape(chunk), self._examples.rows(chunk)
+        if shape not in self._seen:  # it also makes what a recording needs: the optimiser's state, plans of kernels
+            self._seen.add(shape)
+            return self._run(rows, shape)
+        if shape not in self._graphs:
+            self._graphs[shape] = self._captured(rows, shape)
+        graph, places, loss = self._graphs[shape]
+        places.copy_(rows)
+        graph.replay()
+        return loss
+
+    def _run(self, rows: Any, shape: tuple[int, ...]) -> Any:
+        return self._step(self._examples.gather(rows, shape), rows)
+
+    def _captured(self, rows: Any, shape: tuple[int, ...]) -> tuple[Any, Any, Any]:
+        """Record a step without running it."""
+        import torch
+
+        places, graph = rows.clone(), torch.cuda.CUDAGraph()
+        # One pool for all: no graph needs what another one has left behind, and they run one after the other.
+        with torch.cuda.graph(graph, pool=self._pool, stream=torch.cuda.current_stream()):
+            loss = self._run(places, shape)
+        self._pool = graph.pool()
+        return graph, places, loss
+
+
+@contextmanager
+def own_stream(device: str) -> Iterator[None]:
+    """A context in which work goes to a CUDA stream of its own, as recording needs; nothing on a CPU."""
+    import torch
+
+    if not device.startswith("cuda"):
+        yield
+        return
+    before, stream = torch.cuda.current_stream(device), torch.cuda.Stream(device)
+    stream.wait_stream(before)
+    try:
+        with torch.cuda.stream(stream):
+            yield
+    finally:
+        before.wait_stream(stream)
