@@ -67,13 +67,16 @@ class Where:
 
         return torch.autocast(torch.device(self.device).type, torch.bfloat16, enabled=self.precision != "float32")
 
-    def kernels(self) -> Any:
-        """A context in which convolutions are deterministic, as far as the device allows."""
+    def kernels(self, *, tuned: bool = False) -> Any:
+        """A context in which convolutions are deterministic, as far as the device allows.
+
+        `tuned` ones are the fastest of several that are tried first, which pays off if they run many times.
+        """
         import torch
 
         # GPUs round the inputs of float32 convolutions to ten bits unless told not to.
         rounding = self.precision != "float32"
-        return torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=rounding)
+        return torch.backends.cudnn.flags(enabled=True, benchmark=tuned, deterministic=True, allow_tf32=rounding)
 
     def run(self, network: Any, *inputs: Any, **named: Any) -> Any:
         """Call a network on inputs that are on the device, without gradients."""

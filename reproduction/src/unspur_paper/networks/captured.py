@@ -7,6 +7,7 @@ numbers are the same too: a graph reads the generator's seed when it is launched
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,6 +17,8 @@ from unspur_paper.networks.on_device import OnDevice
 
 #: (inputs of the network, places of the examples in the labels) -> loss of the main label.
 Step = Callable[[Any, Any], Any]
+#: Steps that are launched before the first of them is done.
+AHEAD = 3
 
 
 class CapturedSteps:
@@ -27,6 +30,7 @@ class CapturedSteps:
         #: Shape -> graph, the places that it reads, and the loss that it writes.
         self._graphs: dict[tuple[int, ...], tuple[Any, Any, Any]] = {}
         self._pool: Any = None
+        self._launched: deque[Any] = deque()
 
     def __call__(self, chunk: IntArray) -> Any:
         """One step; the loss of the main label."""
@@ -39,7 +43,18 @@ class CapturedSteps:
         graph, places, loss = self._graphs[shape]
         places.copy_(rows)
         graph.replay()
+        self._wait()
         return loss
+
+    def _wait(self) -> None:
+        """Let the GPU catch up; asleep, where a plain wait would keep a core busy that others may need."""
+        import torch
+
+        event = torch.cuda.Event(blocking=True)
+        event.record()
+        self._launched.append(event)
+        if len(self._launched) > AHEAD:
+            self._launched.popleft().synchronize()
 
     def _run(self, rows: Any, shape: tuple[int, ...]) -> Any:
         return self._step(self._examples.gather(rows, shape), rows)

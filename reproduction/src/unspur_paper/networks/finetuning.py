@@ -69,6 +69,7 @@ def finetune(
     workers: int | None = None,
     overwrite: bool = False,
     progress: bool = True,
+    tuned_kernels: bool = False,
 ) -> NetworkEncoder:
     """Train on the examples whose split is "train", judge on those of "validation", and keep the network in `folder`.
 
@@ -80,6 +81,7 @@ def finetune(
     ----------
     main, concept : labels of two values. The concept is needed by an adversary or for its balance only.
     base : what `load_encoder` knows the encoder by; by default its name.
+    tuned_kernels : whether a GPU tries several kernels first and takes the fastest.
     """
     if not isinstance(encoder, NetworkEncoder):
         raise InputError(f"{encoder.name} is no network that could be trained; choose another encoder.")
@@ -108,7 +110,7 @@ def finetune(
                 require_same(read_record(place), wanted, place)
                 (place / CHECKPOINT).unlink(missing_ok=True)
             else:
-                run = _Run(place, wanted, encoder, data, training)
+                run = _Run(place, wanted, encoder, data, training, tuned_kernels=tuned_kernels)
                 run.train(examples, workers, progress=progress)
     except OSError as error:
         if error.errno not in DISK_FULL_ERRORS:
@@ -121,14 +123,23 @@ class _Run:
     """One training: network, last layer, adversary, optimiser, and how far it is."""
 
     def __init__(
-        self, folder: Path, wanted: Mapping[str, Any], encoder: NetworkEncoder, data: TrainingData, training: Training
+        self,
+        folder: Path,
+        wanted: Mapping[str, Any],
+        encoder: NetworkEncoder,
+        data: TrainingData,
+        training: Training,
+        *,
+        tuned_kernels: bool = False,
     ) -> None:
         import torch
 
+        self.tuned_kernels = tuned_kernels
         self.folder, self.wanted, self.encoder, self.data, self.training = folder, wanted, encoder, data, training
         with self._own_numbers():
             torch.manual_seed(training.seed)
-            layers = [torch.nn.Linear(encoder.width, 1) for _ in range(2)]
+            # One logit for two classes, else one for each.
+            layers = [torch.nn.Linear(encoder.width, 1 if k == 2 else k) for k in (data.classes, 2)]
         self.head, self.adversary = (layer.to(encoder.where.device) for layer in layers)
         modules = [encoder.network, self.head, *([self.adversary] if training.adversary else [])]
         self.parameters = [p for module in modules for p in module.requires_grad_(True).parameters()]
@@ -243,18 +254,17 @@ class _Run:
     def _step(self, inputs: Any, rows: Any) -> Any:
         """The same for inputs and places of labels that are on the device, where all of it happens."""
         import torch
-        from torch.nn.functional import binary_cross_entropy_with_logits as loss_of
 
         where = self.encoder.where
         self.optimizer.zero_grad(set_to_none=True)
-        with where.kernels():
+        with where.kernels(tuned=self.tuned_kernels):
             with where.autocast():
                 z = self.encoder.features(inputs)
-            loss = loss_of(self.head(z)[:, 0], self.main[rows])
+            loss = _loss(self.head(z), self.main[rows])
             total: Any = loss
             if self.training.adversary:
-                hidden = self.adversary(reverse(z, self.training.adversary))[:, 0]
-                total = loss + loss_of(hidden, self.concept[rows])
+                hidden = self.adversary(reverse(z, self.training.adversary))
+                total = loss + _loss(hidden, self.concept[rows])
             total.backward()
         self.optimizer.step()
         return loss.detach().to(torch.float64)
@@ -265,7 +275,7 @@ class _Run:
 
         if column is None:
             return None
-        return torch.from_numpy(column[self.feed.numbers].astype(np.float32)).to(self.encoder.where.device)
+        return torch.from_numpy(column[self.feed.numbers].astype(np.int64)).to(self.encoder.where.device)
 
     def _judge(self) -> dict[str, float]:
         """How the epoch went: losses, and accuracies on validation examples."""
@@ -281,10 +291,10 @@ class _Run:
             ]
             features = torch.cat(z).float()
             found = {"epoch": float(self.epoch + 1), "train_loss": self.lost / max(1, self.seen)}
-            found |= _scores("validation", self.head(features)[:, 0].cpu().numpy(), self.data.main[rows])
+            found |= _scores("validation", self.head(features).cpu().numpy(), self.data.main[rows])
             if self.training.adversary:
                 assert self.data.concept is not None
-                logits = self.adversary(features)[:, 0].cpu().numpy()
+                logits = self.adversary(features).cpu().numpy()
                 found |= _scores("adversary", logits, self.data.concept[rows])
         self._require_finite(found.values())
         return found
@@ -310,8 +320,7 @@ class _Run:
 
     def _note(self) -> None:
         """Write the checkpoint."""
-        now = time.perf_counter()
-        self.spent, self._began = self.spent + now - self._began, now
+        self._count_time()
         parts = {"now": self._weights(), "optimizer": optimizer_tensors(self.optimizer)}
         if self.best is not None:
             parts["best"] = self.best[1]
@@ -327,6 +336,10 @@ class _Run:
         }
         save_checkpoint(self.folder / CHECKPOINT, parts, note)
         self._noted = time.perf_counter()
+
+    def _count_time(self) -> None:
+        now = time.perf_counter()
+        self.spent, self._began = self.spent + now - self._began, now
 
     def _resume(self) -> None:
         """Go on from the checkpoint, if there is one of the same training."""
@@ -361,6 +374,7 @@ class _Run:
 
     def _write(self) -> None:
         """Write the network that is kept, and the record."""
+        self._count_time()
         kept = self.epoch
         if self.best is not None:
             kept, weights = self.best
@@ -384,13 +398,26 @@ class _Run:
         (self.folder / CHECKPOINT).unlink(missing_ok=True)
 
 
+def _loss(logits: Any, labels: Any) -> Any:
+    """Mean log loss of logits (n, 1) of two classes, or (n, k) of k."""
+    from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+
+    if logits.shape[1] == 1:
+        return binary_cross_entropy_with_logits(logits[:, 0], labels.to(logits.dtype))
+    return cross_entropy(logits, labels)
+
+
 def _scores(name: str, logits: Array, labels: Array) -> dict[str, float]:
-    """Mean log loss, accuracy, and the mean of the two classes' accuracies where there are two."""
-    signed = np.where(labels == 1, logits, -logits).astype(np.float64)
-    right = signed > 0
-    classes = [float(right[labels == value].mean()) for value in (0, 1) if np.any(labels == value)]
+    """Mean log loss, accuracy, and the mean of the classes' accuracies, of those that there are."""
+    if logits.shape[1] == 1:
+        logits = np.column_stack([np.zeros_like(logits), logits])
+    logits = logits.astype(np.float64)
+    own = logits[np.arange(len(labels)), labels]
+    others = np.where(np.arange(logits.shape[1]) == labels[:, None], -np.inf, logits)
+    right = own > others.max(axis=1)
+    classes = [float(right[labels == value].mean()) for value in np.unique(labels)]
     with np.errstate(invalid="ignore"):  # of a training that has diverged
-        loss = float(np.logaddexp(0.0, -signed).mean())
+        loss = float((np.logaddexp.reduce(logits, axis=1) - own).mean())
     return {
         f"{name}_loss": loss,
         f"{name}_accuracy": float(right.mean()),

@@ -1,4 +1,4 @@
-"""Which examples a network is trained on and judged by, with both labels of each as 0 and 1."""
+"""Which examples a network is trained on and judged by, with the codes of both labels."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from unspur_paper.networks.training import Training
 
 @dataclass(frozen=True, slots=True)
 class TrainingData:
-    """Numbers of the examples to train and to judge on, and both labels of all."""
+    """Numbers of the examples to train and to judge on, and both labels of all, as codes from 0."""
 
     train: IntArray
     validation: IntArray
     main: Array
     concept: Array | None
+    #: Of the main label.
+    classes: int = 2
 
     @classmethod
     def of(cls, examples: Examples, training: Training, main: str, concept: str) -> TrainingData:
@@ -35,7 +37,8 @@ class TrainingData:
                 "of each are needed."
             )
         needed = training.adversary > 0 or training.balance == "concept"
-        return cls(train, validation, _binary(examples, main), _binary(examples, concept) if needed else None)
+        codes, classes = _codes(examples, main)
+        return cls(train, validation, codes, _binary(examples, concept) if needed else None, classes)
 
     def order(self, training: Training, epoch: int) -> IntArray:
         """The examples of one epoch."""
@@ -59,16 +62,20 @@ def label_of(examples: Examples, name: str) -> Array:
 
 def _binary(examples: Examples, name: str) -> Array:
     """A label of two values, numbers or words, as 0 for the smaller and 1."""
+    codes, classes = _codes(examples, name)
+    if classes > 2:
+        raise InputError(
+            f"{name} has {classes} classes; a concept has two here. Merge or select classes so that two are left."
+        )
+    return codes
+
+
+def _codes(examples: Examples, name: str) -> tuple[Array, int]:
+    """A label of numbers or words as codes in the order of its values, and how many those are."""
     column = np.asarray(label_of(examples, name))
     label = class_label(column, name, len(examples), missing="" if column.dtype.kind == "U" else None)
-    if len(label.classes) > 2:
-        shown = ", ".join(str(value) for value in label.classes[:6]) + (", …" if len(label.classes) > 6 else "")
-        raise InputError(
-            f"{name} has {len(label.classes)} classes ({shown}); a network is trained for two. Merge or select classes "
-            "so that two are left."
-        )
     if not label.present.all():
         raise InputError(
             f"{name} is missing for {np.sum(~label.present)} of {len(examples)} examples; leave those out."
         )
-    return label.codes
+    return label.codes, max(2, len(label.classes))
