@@ -634,11 +634,11 @@ class Run:
         if noted.exists():
             self.tuned, self.limit = json.loads(noted.read_text(encoding="utf-8"))
             return
-        trainers = [process for process in self.processes if process.gpu]
         self.limit, wanted = 0, self.limit
-        while any(process.job is not None for process in trainers) and self.left() > 0:  # they are importing
+        while any(process.gpu and process.job for process in self.processes) and self.left() > 0:  # they are importing
             self._hand_out()
             self.listen(0.2)
+        trainers = [process for process in self.processes if process.gpu]
         rates = {}
         for tuned in (False, True):
             self.all_of(trainers[:1], "build_made_up", tuned)
@@ -654,7 +654,8 @@ class Run:
                 best = (rate, count)
         self.all_of(trainers, "drop_made_up")
         self.limit = best[1]
-        noted.write_text(json.dumps([self.tuned, self.limit]), encoding="utf-8")
+        if self.left() > 0:
+            noted.write_text(json.dumps([self.tuned, self.limit]), encoding="utf-8")
 
     def end(self) -> None:
         """Stop what is running, and pack what there is."""

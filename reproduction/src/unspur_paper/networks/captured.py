@@ -7,6 +7,7 @@ numbers are the same too: a graph reads the generator's seed when it is launched
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,8 +28,8 @@ class CapturedSteps:
     def __init__(self, step: Step, examples: OnDevice) -> None:
         self._step, self._examples = step, examples
         self._seen: set[tuple[int, ...]] = set()
-        #: Shape -> graph, the places that it reads, and the loss that it writes.
-        self._graphs: dict[tuple[int, ...], tuple[Any, Any, Any]] = {}
+        #: Shape -> graph, the places that it reads, and the loss that it writes; None if it cannot be recorded.
+        self._graphs: dict[tuple[int, ...], tuple[Any, Any, Any] | None] = {}
         self._pool: Any = None
         self._launched: deque[Any] = deque()
 
@@ -40,7 +41,9 @@ class CapturedSteps:
             return self._run(rows, shape)
         if shape not in self._graphs:
             self._graphs[shape] = self._captured(rows, shape)
-        graph, places, loss = self._graphs[shape]
+        if (recorded := self._graphs[shape]) is None:
+            return self._run(rows, shape)
+        graph, places, loss = recorded
         places.copy_(rows)
         graph.replay()
         self._wait()
@@ -59,14 +62,18 @@ class CapturedSteps:
     def _run(self, rows: Any, shape: tuple[int, ...]) -> Any:
         return self._step(self._examples.gather(rows, shape), rows)
 
-    def _captured(self, rows: Any, shape: tuple[int, ...]) -> tuple[Any, Any, Any]:
-        """Record a step without running it."""
+    def _captured(self, rows: Any, shape: tuple[int, ...]) -> tuple[Any, Any, Any] | None:
+        """Record a step without running it; None, and a warning, if the network does what no graph can hold."""
         import torch
 
         places, graph = rows.clone(), torch.cuda.CUDAGraph()
         # One pool for all: no graph needs what another one has left behind, and they run one after the other.
-        with torch.cuda.graph(graph, pool=self._pool, stream=torch.cuda.current_stream()):
-            loss = self._run(places, shape)
+        try:
+            with torch.cuda.graph(graph, pool=self._pool, stream=torch.cuda.current_stream()):
+                loss = self._run(places, shape)
+        except RuntimeError as error:
+            warnings.warn(f"Steps are launched kernel by kernel, which is slower: {error}", stacklevel=2)
+            return None
         self._pool = graph.pool()
         return graph, places, loss
 
