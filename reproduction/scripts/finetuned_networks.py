@@ -88,10 +88,8 @@ def networks(seeds: int) -> Iterator[tuple[str, ...]]:
                 for source in (FACES, PAIRS, BIRDS):
                     if (source, p, weight) != (FACES, 0.9, "1"):
                         yield _at(source, p, seed, weight)
-    for seed in three:
-        yield (*NEGATION, "--seed", str(seed))
-    for seed in three:
-        yield (*UNMARKED, "--seed", str(seed))
+        if p == STRENGTHS[0]:
+            yield from ((*kind, "--seed", str(seed)) for kind in (NEGATION, UNMARKED) for seed in three)
     for seed in range(3, seeds):
         for p in STRENGTHS:
             yield _at(PAIRS, p, seed)
@@ -387,9 +385,11 @@ class Run:
             after = "" if source == "multinli" else self._need_squares(source, seed, k)
             self._need_network(k, arguments, after)
         if self.given.frozen:
+            # After the last networks of texts that have no strength, of which there are few.
+            order = max((k for k, a in enumerate(networks(3)) if "--unmarked" in a), default=0)
             for seed in range(5):
-                self._need_frozen("waterbirds", seed, self._need_squares("waterbirds", seed, 1000))
-            self._need_frozen("celeba", 0, "")
+                self._need_frozen("waterbirds", seed, order, self._need_squares("waterbirds", seed, 1000))
+            self._need_frozen("celeba", 0, order, "")
 
     def folder_of(self, arguments: tuple[str, ...]) -> Path:
         """Where the store of a network is to be."""
@@ -484,7 +484,8 @@ class Run:
             lambda _: None,
         )
 
-    def _need_frozen(self, source: str, seed: int, after: str) -> None:
+    def _need_frozen(self, source: str, seed: int, order: int, after: str) -> None:
+        """Embeddings by the network as it was downloaded; their cells go last."""
         words = f"frozen {source} {seed}"
         arguments = (source, self.root, seed, self.squares, self.embeddings)
 
@@ -492,7 +493,7 @@ class Run:
             self.say(f"{words} is embedded")
             self.read_by_cells(Path(told["folder"]), 1000)
 
-        self.gpu("embed_frozen", arguments, (1000 + seed,), words, embedded, after)
+        self.gpu("embed_frozen", arguments, (order, 1 + seed), words, embedded, after)
 
     def read_by_cells(self, folder: Path, number: int) -> None:
         """Ask for all cells that read a store, in the order of networks and of experiments."""
