@@ -26,7 +26,7 @@ from unspur_paper.cli.options import sizes_option
 from unspur_paper.datasets.celeba import MOUTH, CelebA
 from unspur_paper.datasets.celeba import SIZES as FACES
 from unspur_paper.datasets.multinli import MultiNLI
-from unspur_paper.datasets.negation import NegatedPairs
+from unspur_paper.datasets.negation import CLASSES, NegatedPairs
 from unspur_paper.datasets.selected import Selected, birds_at, faces_at, negated_pairs, pairs_at, unmarked_pairs
 from unspur_paper.datasets.squares import Squares
 from unspur_paper.datasets.waterbirds import Composites
@@ -203,11 +203,11 @@ def finetune_command(
         raise click.UsageError(f"--p is the strength of a correlation that is made here; {why}.")
     if maps and source not in ("waterbirds", "celeba"):
         raise click.UsageError("--maps is for waterbirds and celeba: the others have no place that is to be looked at.")
+    if squares is not None and source not in ("waterbirds", "celeba"):
+        raise click.UsageError("--squares is for waterbirds and celeba.")
     p = P if p is None else p
     kind = {"unmarked": unmarked, "negation": negation}
     plan = _plan(source, root, p, seed, sizes, main, concept, allow_outside=allow_outside, **kind)
-    if squares is not None and source not in ("waterbirds", "celeba"):
-        raise click.UsageError("--squares is for waterbirds and celeba.")
     training = paper_training(source, adversary=adversary).with_settings(
         {**settings, "seed": seed, "adversary": adversary}
     )
@@ -237,6 +237,7 @@ def finetune_command(
         workers=workers,
         overwrite=force,
         progress=not as_json,
+        classes=plan.classes,
         tuned_kernels=tuned_kernels,
     )
     store = embed(
@@ -264,6 +265,7 @@ class _Plan:
     main: str
     concept: str
     pca: int
+    classes: int = 2
 
 
 def _plan(
@@ -289,7 +291,8 @@ def _plan(
         return _Plan(trained_on, both, *LABELS[source])
     if source == "multinli" and negation:
         chosen = negated_pairs(NegatedPairs.read(root), seed)
-    elif source == "multinli":
+        return _Plan(chosen, chosen, *LABELS[source], classes=len(CLASSES))
+    if source == "multinli":
         chosen = pairs_at(MultiNLI.read(root), p, seed, sizes)
     elif source == "waterbirds":
         chosen = birds_at(Composites.draw(root, root, seed, sizes), p, seed)

@@ -69,6 +69,7 @@ def finetune(
     workers: int | None = None,
     overwrite: bool = False,
     progress: bool = True,
+    classes: int = 2,
     tuned_kernels: bool = False,
 ) -> NetworkEncoder:
     """Train on the examples whose split is "train", judge on those of "validation", and keep the network in `folder`.
@@ -80,6 +81,7 @@ def finetune(
     Parameters
     ----------
     main, concept : labels of two values. The concept is needed by an adversary or for its balance only.
+    classes : values of the main label, if more than two.
     base : what `load_encoder` knows the encoder by; by default its name.
     tuned_kernels : whether a GPU tries several kernels first and takes the fastest.
     """
@@ -87,7 +89,7 @@ def finetune(
         raise InputError(f"{encoder.name} is no network that could be trained; choose another encoder.")
     if examples.kind != encoder.kind:
         raise InputError(f"{encoder.name} takes {encoder.kind}s; {examples.name} has {examples.kind}s.")
-    data = TrainingData.of(examples, training, main, concept)
+    data = TrainingData.of(examples, training, main, concept, classes)
     address = base or encoder.name
     wanted = {
         "base": {"address": address, "digest": encoder.digest, "device": encoder.device},

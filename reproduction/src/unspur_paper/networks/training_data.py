@@ -25,7 +25,7 @@ class TrainingData:
     classes: int = 2
 
     @classmethod
-    def of(cls, examples: Examples, training: Training, main: str, concept: str) -> TrainingData:
+    def of(cls, examples: Examples, training: Training, main: str, concept: str, classes: int = 2) -> TrainingData:
         """From the label split; a concept is looked at only where the training needs it."""
         split = examples.labels.get("split")
         if split is None:
@@ -37,8 +37,8 @@ class TrainingData:
                 "of each are needed."
             )
         needed = training.adversary > 0 or training.balance == "concept"
-        codes, classes = _codes(examples, main)
-        return cls(train, validation, codes, _binary(examples, concept) if needed else None, classes)
+        hidden = _codes(examples, concept) if needed else None
+        return cls(train, validation, _codes(examples, main, classes), hidden, classes)
 
     def order(self, training: Training, epoch: int) -> IntArray:
         """The examples of one epoch."""
@@ -60,22 +60,19 @@ def label_of(examples: Examples, name: str) -> Array:
     return examples.labels[name]
 
 
-def _binary(examples: Examples, name: str) -> Array:
-    """A label of two values, numbers or words, as 0 for the smaller and 1."""
-    codes, classes = _codes(examples, name)
-    if classes > 2:
-        raise InputError(
-            f"{name} has {classes} classes; a concept has two here. Merge or select classes so that two are left."
-        )
-    return codes
-
-
-def _codes(examples: Examples, name: str) -> tuple[Array, int]:
-    """A label of numbers or words as codes in the order of its values, and how many those are."""
+def _codes(examples: Examples, name: str, classes: int = 2) -> Array:
+    """A label of so many values at most, numbers or words, as codes from 0 in their order."""
     column = np.asarray(label_of(examples, name))
     label = class_label(column, name, len(examples), missing="" if column.dtype.kind == "U" else None)
+    if len(label.classes) > classes:
+        shown = ", ".join(str(value) for value in label.classes[:6]) + (", …" if len(label.classes) > 6 else "")
+        most = {2: "two", 3: "three"}.get(classes, str(classes))
+        raise InputError(
+            f"{name} has {len(label.classes)} classes ({shown}); a network is trained for {most}. Merge or select "
+            f"classes so that {most} are left."
+        )
     if not label.present.all():
         raise InputError(
             f"{name} is missing for {np.sum(~label.present)} of {len(examples)} examples; leave those out."
         )
-    return label.codes, max(2, len(label.classes))
+    return label.codes
