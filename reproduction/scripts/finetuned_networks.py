@@ -729,7 +729,8 @@ def mps(wanted: bool) -> Iterator[dict[str, str]]:
         try:
             yield environment
         finally:
-            subprocess.run([control], input="quit\n", text=True, env=everything, check=False, timeout=20)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                subprocess.run([control], input="quit -t 3\n", text=True, env=everything, check=False, timeout=15)
 
 
 def main() -> None:

@@ -55,7 +55,8 @@ class OnDevice:
         """Places of examples in the tables, on the device."""
         import torch
 
-        return torch.from_numpy(self._place[chunk]).to(self.device)
+        # Not blocking: else every step would wait for all that were launched before.
+        return torch.from_numpy(self._place[chunk]).to(self.device, non_blocking=True)
 
     def gather(self, rows: Any, shape: tuple[int, ...]) -> Any:
         """Inputs of the network; on the device alone, so that it can be part of a CUDA graph."""
