@@ -374,7 +374,8 @@ class Run:
         self.records.prepare()
         self.cells = self._cells_by_store()
         self.seen: set[str] = set()
-        wanted = [(k, a) for k, a in enumerate(networks(self.given.seeds)) if self.given.only in " ".join(a)]
+        every = [(k, a) for k, a in enumerate(networks(self.given.seeds))]
+        wanted = [(k, a) for k, a in every if all(words in " ".join(a) for words in self.given.only)]
         for k, arguments in wanted:
             source = arguments[0]
             seed = int(arguments[arguments.index("--seed") + 1]) if source == "waterbirds" else 0
@@ -396,11 +397,11 @@ class Run:
         from unspur_paper.experiments.stores import tuned_folder
 
         told = dict(pairwise(arguments))
-        kind = {name: f"--{name}" in arguments for name in ("unmarked", "negation")}
+        kind, encoder = {name: f"--{name}" in arguments for name in ("unmarked", "negation")}, told["--encoder"]
         return tuned_folder(
             self.embeddings,
             arguments[0],
-            told["--encoder"],
+            Path(encoder).name if Path(encoder).is_dir() else encoder,
             int(told["--seed"]),
             p=float(told.get("--p", 0.0)),
             adversary=float(told.get("--adversary", 0.0)),
@@ -741,7 +742,7 @@ def main() -> None:
     parser.add_argument("--trainings", type=int, default=1, help="trainings at a time, at most")
     parser.add_argument("--cores", type=int, default=1, help="processes that scale pictures and run experiments")
     parser.add_argument(
-        "--only", default="", help="words that the arguments must contain, such as 'waterbirds --p 0.9'"
+        "--only", action="append", default=[], help="words that the arguments must contain; may be repeated"
     )
     parser.add_argument("--minutes", type=float, default=1e9, help="stop and pack after this long")
     parser.add_argument(
