@@ -1,4 +1,4 @@
-"""How large the code is, and how it is divided: ``python benchmarks/house.py [folder of a checkout]``.
+"""How large the code is, and how it is divided.
 
 Prints one table. Functions and files that a report runs, and how often labels are decoded, are measured by running
 ``unspur report`` on a small table under a profiler.
@@ -6,6 +6,7 @@ Prints one table. Functions and files that a report runs, and how often labels a
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import os
 import pstats
@@ -104,6 +105,7 @@ def measured(root: Path) -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    root = Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
-    for name, value in measured(root).items():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("checkout", nargs="?", default=".", type=Path, help="folder of a checkout; the working folder")
+    for name, value in measured(parser.parse_args().checkout.resolve()).items():
         print(f"{name:<50} {value:>7,}")

@@ -13,12 +13,12 @@ from unspur._names import HEADS, REMOVERS
 SOURCE = Path(unspur.__file__).parent
 #: Layers from the bottom up; a module may import from its own layer and from those below.
 LAYERS = [
-    ("_version", "_names", "_typing", "exceptions", "_not_converged", "_resources", "_arrays", "_text", "_deprecation"),
+    ("_version", "_names", "_typing", "exceptions", "_resources", "_arrays", "_text", "_deprecation"),
     ("_files", "_extras", "_reading", "_dates", "_markup", "_registry"),
     ("subspace", "rows", "labels", "clusters", "io.artifact"),
     ("solvers",),
     ("_validation", "options"),
-    ("_data", "_parameters"),
+    ("_data",),
     ("criteria",),
     ("trace",),
     ("metrics",),

@@ -226,6 +226,25 @@ def test_clusters_widen_intervals_and_are_counted_once(rows):
     assert width(noticed.columns[0].gap) > 1.5 * width(blind.gap)
 
 
+def noise_with_copies(seed):
+    """Noise of 120 × 200 with a copy of every third row, its labels, and which rows are copies of each other."""
+    rng = np.random.default_rng(seed)
+    place = np.concatenate([np.arange(120), np.arange(40)])
+    return rng.normal(size=(120, 200))[place], place % 2, rng.integers(2, size=120)[place], place
+
+
+def test_copies_of_a_row_are_in_one_fold_of_the_plain_layer():
+    found, told, apart = [], [], []
+    for seed in range(5):
+        X, y, column, place = noise_with_copies(seed)
+        found.append(audit(X, y, {"c": column}, random_state=seed).accuracy)
+        told.append(audit(X, y, {"c": column}, clusters=place, random_state=seed).accuracy)
+        apart.append(audit(X, y, {"c": column}, clusters=np.arange(160), random_state=seed).accuracy)
+    assert np.mean(found) == pytest.approx(np.mean(told), abs=0.05)
+    assert 0.4 < np.mean(found) < 0.6
+    assert np.mean(apart) > 0.68  # control: copies on both sides of a fold
+
+
 def test_few_clusters_cannot_be_judged(rows):
     X, y, concept = rows
     found = audit(X, y, {"c": concept}, clusters=np.arange(N) % 8, random_state=0)

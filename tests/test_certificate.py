@@ -10,7 +10,8 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from tests.optional import pandas as pd
 from unspur import INLP, JSE, LEACE, SAL, SPLINCE, load
-from unspur.certificate import Certificate, certify, fingerprint, row_hashes
+from unspur.certificate import Certificate, certify
+from unspur.clusters import fingerprint, row_hashes
 from unspur.datasets import make_toy
 from unspur.exceptions import EverythingRemovedWarning, InputError, UsedRowsWarning
 from unspur.metrics import leakage
@@ -231,6 +232,19 @@ def test_assumptions_that_fail_are_said_in_words(sets):
     assert "can still be predicted after the removal" in " ".join(
         another.certificate(test.Z, test.y, test.concept).notes
     )
+
+
+def test_a_concept_that_can_still_be_read_is_noted_without_a_task(sets):
+    train, test = sets
+    another = LEACE().fit(train.Z, concept=train.Z[:, 5] > 0)
+    (note,) = another.certificate(test.Z, concept=test.concept).notes
+    assert note.startswith("concept can still be predicted after the removal: ")
+    assert "Pass y" in note
+    assert another.certificate(test.Z, concept=test.Z[:, 5] > 0).notes == ()  # control
+    number = LEACE(concept_type="continuous").fit(train.Z, concept=train.Z[:, 5])
+    (note,) = number.certificate(test.Z, concept=test.Z[:, 2]).notes
+    assert note.startswith("concept can still be predicted after the removal: R² ")
+    assert number.certificate(test.Z, concept=test.Z[:, 5]).notes == ()  # control
 
 
 def test_rare_labels_are_not_nearly_the_same_because_most_rows_have_neither():

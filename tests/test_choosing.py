@@ -1,5 +1,7 @@
 """One rule for the penalty of every last layer: held-out rows, groups of equal weight, one grid for all."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -8,7 +10,7 @@ from tests.labelled_rows import Rows
 from tests.probing import quick_probes
 from unspur import AFR, ERM, LEACE, SAL, GroupWeighted, RobustClassifier
 from unspur._data import decode_rows
-from unspur.clusters import held_out
+from unspur.clusters import held_out, row_hashes
 from unspur.compare import choose_head, compare
 from unspur.datasets import make_toy
 from unspur.exceptions import LabelError
@@ -19,6 +21,7 @@ from unspur.selection import (
     CHOSEN_BY_CLASS,
     PAPER_PENALTIES,
     PENALTIES,
+    VALIDATION_IGNORED,
     choose_layer,
     group_loss,
     penalty_grid,
@@ -46,6 +49,35 @@ def one_unscaled(seed, n, rho, scale):
     Z[:, 0] += 1.5 * (2 * y - 1)
     Z[:, 8] = scale * (Z[:, 8] + 0.3 * (2 * concept - 1))
     return Rows(Z, y, concept)
+
+
+def test_copies_of_a_row_are_held_out_together():
+    place = np.repeat(np.arange(80), 3)
+    losses, blind = [], []
+    for seed in range(4):
+        noise = np.random.default_rng(seed).normal(size=(80, 60))[place], place % 2, place // 2 % 2
+        losses.append(choose_layer(ERM(), GRID, noise, seed=seed).loss)
+        blind.append(choose_layer(ERM(), GRID, (*noise, np.arange(240)), seed=seed).loss)
+    assert np.mean(losses) > 0.6  # chance is log 2
+    assert np.mean(blind) < 0.2  # control
+
+
+def test_heads_are_told_of_copies_that_a_removal_has_changed_in_their_last_bits():
+    """Of rows that it has seen, the first model of AFR finds all likely, and their weights are nearly equal."""
+    rng, place = np.random.default_rng(0), np.repeat(np.arange(150), 5)
+    y = rng.integers(2, size=150)
+    Z = rng.standard_normal((150, 300))
+    Z[:, 0] += y
+    decoded = decode_rows((Z[place], y[place], np.arange(150)[place] % 2))
+    known = decoded.with_duplicate_clusters(row_hashes(decoded.X))
+    assert known.clusters_are_duplicates
+    nearly = known.X + 1e-12 * rng.standard_normal(known.X.shape)
+
+    def size(rows):
+        (head,) = fit_path(AFR(random_state=0), [{}], **replace(rows, X=nearly).arguments())
+        return head.effective_size_
+
+    assert size(decoded) > 2 * size(known)
 
 
 @pytest.mark.parametrize("scale", [1e3, 1e5])
@@ -321,7 +353,10 @@ def test_large_grids_can_be_searched_without_a_concept():
 def test_a_concept_that_some_rows_have_is_used():
     one, other = rows(0), rows(1)
     by_group = choose_layer(ERM(), GRID, (one.Z, one.y, one.concept), (other.Z, other.y, None))
-    assert CHOSEN_BY_CLASS not in by_group.notes
+    assert by_group.notes == (VALIDATION_IGNORED,)
+    assert by_group.table == choose_layer(ERM(), GRID, (one.Z, one.y, one.concept)).table
+    few = np.where(np.arange(len(other.y)) < 100, other.concept, np.nan)  # control: some are known
+    assert not choose_layer(ERM(), GRID, (one.Z, one.y, one.concept), (other.Z, other.y, few)).notes
     held = choose_layer(ERM(), GRID, (one.Z, one.y, None), (other.Z, other.y, other.concept))
     assert CHOSEN_BY_CLASS not in held.notes
     assert held.table == choose_layer(ERM(), GRID, (one.Z, one.y, one.concept), (other.Z, other.y, other.concept)).table

@@ -11,7 +11,7 @@ from sklearn.model_selection import cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from tests.heads.test_sklearn import _WithConcept
-from unspur import ERM, JSE, JTT, LEACE, GroupWeighted, RobustClassifier, load, open_rows, surgery
+from unspur import DFR, ERM, JSE, JTT, LEACE, GroupWeighted, RobustClassifier, load, open_rows, surgery
 from unspur.datasets import make_toy
 from unspur.exceptions import ArtifactError, FewRowsWarning, GroupSizeError
 from unspur.metrics import group_accuracy
@@ -47,6 +47,17 @@ def test_its_predictions_do_not_change_with_what_was_removed(model):
     assert model.remover_.spurious_.dim == 1
     assert_allclose(model.decision_function(model.transform(TEST.Z)), model.decision_function(TEST.Z), atol=1e-9)
     assert_array_equal(model.predict(TEST.Z), model.predict_proba(TEST.Z).argmax(axis=1))
+
+
+@pytest.mark.filterwarnings("ignore::unspur.exceptions.InputWarning", "ignore::UserWarning")
+def test_dfr_does_not_choose_its_penalty_on_copies_of_the_validation_rows_it_is_trained_on():
+    rng, place = np.random.default_rng(0), np.repeat(np.arange(80), 3)
+    rows = {"X": rng.normal(size=(200, 60)), "y": np.arange(200) % 2, "concept": np.arange(200) // 2 % 2}
+    noise = {"X_val": rng.normal(size=(80, 60))[place], "y_val": place % 2, "concept_val": place // 2 % 2}
+    apart = {"clusters": np.arange(1000, 1200), "clusters_val": np.arange(240)}
+    model = RobustClassifier(LEACE(), DFR(), random_state=0)
+    assert model.fit(**rows, **noise).selection_.loss > 0.6  # chance is log 2
+    assert model.fit(**rows, **noise, **apart).selection_.loss < 0.4  # control
 
 
 def test_validation_rows_choose_and_then_train():

@@ -32,8 +32,8 @@ from unspur.compare import choose_head, fit_remover
 from unspur.metrics import group_accuracy
 from unspur.removers.joint import ExactSolver
 from unspur.selection import penalty_grid
+from unspur.solvers.descent import Outcome
 from unspur.solvers.orthogonal_pair import Pair, PairSpace
-from unspur.solvers.outcome import Outcome
 from unspur.solvers.whitening import Geometry, Metric
 from unspur.subspace import Subspace
 

@@ -1,6 +1,6 @@
-"""The pages on frozen and on fine-tuned networks: prose from templates, every number from the records in results/.
+"""The pages on frozen and fine-tuned networks and on the claims of the paper: templates, with numbers from results/.
 
-    python reproduction/scripts/result_pages.py                         # write frozen-networks.md and finetuned-networks.md in reproduction/docs
+    python reproduction/scripts/result_pages.py                         # write the pages, in reproduction/docs
     python reproduction/scripts/result_pages.py --frozen DIR            # first note what embedding cost, from the stores in DIR
     python reproduction/scripts/result_pages.py --finetuned DIR         # first note how networks were trained, likewise
 
@@ -19,6 +19,8 @@ import textwrap
 from functools import cache
 from pathlib import Path
 
+from paper_status import missing_values, order_table, reversed_pairs, status_table
+
 from unspur._version import __version__
 from unspur_paper.experiments.metrics import INSIDE_GROUPS, METRICS, TITLES
 from unspur_paper.experiments.records import canonical, unpack
@@ -29,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "reproduction" / "results"
 COST = RESULTS / "frozen-cost.json"
 NETWORKS = RESULTS / "finetuned-networks.json"
-PAGES = ("frozen-networks", "finetuned-networks")
+PAGES = ("frozen-networks", "finetuned-networks", "claims")
 #: Experiments on frozen networks, whose time is counted; and those among them by name that are not.
 GRID, TRAINED = ("waterbirds", "celeba"), ("finetuned", "gradcam")
 #: One cell of the slowest kind, in a process of its own; what it prints is its peak memory in bytes.
@@ -317,6 +319,10 @@ _FILLERS = {
         inside,
         of_run,
         adversaries,
+        status_table,
+        missing_values,
+        order_table,
+        reversed_pairs,
     )
 }
 

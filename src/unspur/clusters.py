@@ -1,6 +1,7 @@
 """Clusters: rows that are not independent of each other (frames of one film), and folds that keep them together.
 
-(A *group* is a combination of labels.) Folds of a user, from a splitter or index arrays, are read here as well.
+(A *group* is a combination of labels.) Copies of a row are found by hashes. Folds of a user, from a splitter or index
+arrays, are read here as well.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from unspur._arrays import is_missing, on_numpy
+from unspur._arrays import is_missing, is_tensor, on_numpy
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError
 
 #: Different values that make a column continuous: half the number of different rows, within these bounds.
 CONTINUOUS_VALUES = (10, 100)
+#: Numbers hashed at once, on the host and on a device, to bound temporary copies.
+BLOCK_SIZE, DEVICE_BLOCK_SIZE = 2**17, 2**24
 
 
 def cluster_labels(values: Any, name: str, n_rows: int) -> Array:
@@ -186,26 +189,68 @@ def shared_clusters(one: Any, other: Any) -> set[Any]:
     return set(first.tolist()) & set(second.tolist())
 
 
+def row_hashes(z: Array) -> Any:
+    """A 64-bit hash of each row's values, shape (n,); the same for the same numbers in any float type.
+
+    Rows of a tensor are hashed where they are, and only the hashes come to the host.
+    """
+    odd = np.random.default_rng(0).integers(2**63, size=z.shape[1], dtype=np.uint64)
+    odd = odd * np.uint64(2) + np.uint64(1)
+    if is_tensor(z):
+        return _device_hashes(z.detach(), odd)
+    hashes = np.empty(len(z), dtype=np.uint64)
+    step = max(1, BLOCK_SIZE // z.shape[1])
+    for start in range(0, len(z), step):
+        bits = (np.asarray(z[start : start + step], dtype=np.float64) + 0.0).view(np.uint64)  # −0 becomes 0
+        bits ^= bits >> np.uint64(29)
+        bits *= odd
+        hashes[start : start + step] = bits.sum(axis=1, dtype=np.uint64)
+    return hashes
+
+
+def _device_hashes(z: Array, odd: Any) -> Any:
+    """The same hashes in the signed integers of torch, whose sums and products wrap to the same bits."""
+    import torch
+
+    factor = torch.from_numpy(odd.view(np.int64)).to(z.device)
+    hashes = torch.empty(len(z), dtype=torch.int64, device=z.device)
+    step = max(1, DEVICE_BLOCK_SIZE // z.shape[1])
+    for start in range(0, len(z), step):
+        bits = (z[start : start + step].to(torch.float64) + 0.0).view(torch.int64)
+        bits ^= (bits >> 29) & (2**35 - 1)  # mask the sign bits that an arithmetic shift copies in
+        bits *= factor
+        hashes[start : start + step] = bits.sum(1)
+    return hashes.cpu().numpy().view(np.uint64)
+
+
+def fingerprint(hashes: Any) -> str:
+    """One hash of a set of rows, whatever their order: number of rows and sum of their hashes."""
+    return f"{len(hashes)}-{int(hashes.sum(dtype=np.uint64)):016x}"
+
+
 def copies(hashes: Array, labels: Iterable[Array] = ()) -> IntArray | None:
     """Clusters (n,) of copies of a row; None if there are no copies.
 
-    Copies have equal hashes and equal `labels`. Equal rows with different labels are not copies: an encoder maps
-    different inputs that it cannot tell apart (empty texts, blank pictures) to the same row.
+    Copies have equal hashes and no two different `labels`, of which any may be missing (NaN, None). Equal rows with
+    different labels are not copies: an encoder maps different inputs that it cannot tell apart (empty texts, blank
+    pictures) to the same row.
     """
     ordered = np.sort(hashes)
     if not np.any(ordered[1:] == ordered[:-1]):
         return None
     _, code, count = np.unique(hashes, return_inverse=True, return_counts=True)
     code = code.reshape(-1).astype(np.intp)
-    rows = np.flatnonzero(count[code] > 1)
+    repeated = np.flatnonzero(count[code] > 1)
     mixed = np.zeros(len(count), dtype=bool)
     for values in labels:
-        told = np.unique([str(value) for value in _one_per_row(values)[rows]], return_inverse=True)[1]
+        array = _one_per_row(values)
+        rows = np.array([row for row in repeated if not is_missing(array[row])], dtype=np.intp)
+        told = np.unique([str(value) for value in array[rows]], return_inverse=True)[1]
         low, high = np.full(len(count), len(rows)), np.full(len(count), -1)
         np.minimum.at(low, code[rows], told)
         np.maximum.at(high, code[rows], told)
         mixed |= high > low
-    if mixed[code[rows]].all():
+    if mixed[code[repeated]].all():
         return None
     apart = np.where(mixed[code], len(count) + np.arange(len(code)), code)
     return np.unique(apart, return_inverse=True)[1].reshape(-1).astype(np.intp)

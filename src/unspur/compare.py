@@ -24,8 +24,7 @@ from unspur import JSE, removers
 from unspur._data import LabelledData, decode_rows, require_same_features
 from unspur._registry import REMOVER_POINTS, Registry
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
-from unspur.certificate import row_hashes
-from unspur.clusters import has_continuous_columns
+from unspur.clusters import has_continuous_columns, row_hashes
 from unspur.exceptions import GroupSizeError, InputError, UnspurError
 from unspur.heads import HEADS
 from unspur.heads.base import fit_path
@@ -677,8 +676,8 @@ def fit_remover(remover: Any, train: Any, validation: Any) -> None:
     """Fit a remover on rows with a known concept, and with validation rows if it tests directions on them."""
     require_same_features({"training": train, "validation": validation})
     tests_directions = accepts_validation(remover)
-    arguments = ensure_decoded(train).with_known_concept().arguments(clusters=tests_directions)
+    arguments = ensure_decoded(train).with_known_concept().arguments(clusters=tests_directions, copies=False)
     validation = ensure_decoded(validation, "validation")
     if tests_directions and validation is not None and validation.concept_known.any():
-        arguments |= validation.with_known_concept().arguments("_val")
+        arguments |= validation.with_known_concept().arguments("_val", copies=False)
     remover.fit(**arguments)

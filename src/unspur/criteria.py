@@ -53,23 +53,26 @@ from scipy.special import stdtr, stdtrit
 
 from unspur._typing import FloatArray
 from unspur.exceptions import GroupSizeError, Message, Parameter
-from unspur.rows import CONCEPT, MAIN, RowSource, Summable, Weighting, validation_part
+from unspur.rows import CONCEPT, MAIN, Block, RowSource, Summable, Weighting, validation_part
+from unspur.solvers.descent import warn_not_converged
 from unspur.solvers.held_out_losses import (
     SERIES,
+    ColumnScore,
+    FoldScore,
     GroupLosses,
     HeldOutClusters,
     HeldOutLosses,
     LeaveOneOut,
-    RowLosses,
+    ScalarFit,
+    ScalarLoss,
     ScalarModel,
-    Scores,
+    Score,
     ScoresWithinGroups,
     clustered_losses,
+    fit_scalars,
     losses_without_cluster,
     own_scores,
 )
-from unspur.solvers.outcome import warn_not_converged
-from unspur.solvers.scalars import ColumnScore, FoldScore, LinearScore, ScalarFit, ScalarLoss, Score, fit_scalars
 from unspur.solvers.statistics import GROUPS, Balance, CellCounts
 
 T = TypeVar("T")
@@ -108,10 +111,6 @@ class TTest:
         """The statistic with four digits, or "separable"."""
         return "separable" if abs(self.t) >= MAX_MEANINGFUL_T else f"{self.t:.4g}"
 
-    def to_dict(self) -> dict[str, float]:
-        """Plain numbers."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -140,8 +139,8 @@ class Verdict:
         return {
             "role": self.role,
             "proper": self.proper,
-            "informative": self.informative.to_dict(),
-            "own": self.own.to_dict(),
+            "informative": asdict(self.informative),
+            "own": asdict(self.own),
             "delta": self.delta,
             "level": self.level,
             "loss_concept": dict(zip(self.groups, losses[CONCEPT], strict=True)),
@@ -239,19 +238,20 @@ class DirectionTests:
             weighting = counts.weighting(counts.held_out_folds, self._balance)
             own = FoldScore((which[CONCEPT] * folds, which[MAIN] * folds), folds)
             fit = _fit_scalars(scores, own, weighting)
-            found = np.concatenate(scores.sum(Scores(own)), axis=1)
+            found = _by_row(scores, own)
             losses = losses_without_cluster(_model(fit, own), fit.penalty, weighting.factor, found, clusters)
             return losses, _has_right_sign(fit.gamma)
         losses = np.zeros((2, len(clusters.cell)))
         for fold in range(1, folds + 1):
             model = self._trained(scores, counts, fold, which)
-            of_all = np.concatenate(validation_part(scores).sum(RowLosses(model)), axis=1)
+            of_all = _by_row(validation_part(scores), model.losses)
             losses = np.where(clusters.cell >> 2 == fold, of_all, losses)
         return losses, (True, True)
 
     def _trained(self, scores: RowSource, counts: CellCounts, fold: int, which: tuple[int, int]) -> ScalarModel:
         """Scalars fitted on the rows outside a fold, along the directions of that fold."""
-        score = LinearScore(np.eye(scores.n_features)[np.array(which) * counts.n_folds + fold - 1])
+        first, last = (k * counts.n_folds + fold - 1 for k in which)
+        score = ColumnScore(first, last)
         return _model(_fit_scalars(scores, score, counts.weighting(counts.without(fold), self._balance)), score)
 
     def _shared_noise(self, scores: RowSource, counts: CellCounts) -> float:
@@ -337,6 +337,11 @@ class DirectionTests:
             reason = f"does not predict the {own} label better than chance"
         proper, means = is_informative and is_specific, losses.means[:2]
         return Verdict(role, proper, informative, specific, delta, means, groups, reason, self.significance_level)
+
+
+def _by_row(rows: RowSource, function: Callable[[Block], FloatArray]) -> FloatArray:
+    """Values of a function of each block (2, m) on the host, in order of the rows, shape (2, n)."""
+    return np.concatenate(rows.sum(lambda block: [function(block)]), axis=1)
 
 
 def _has_right_sign(gamma: FloatArray) -> tuple[bool, bool]:

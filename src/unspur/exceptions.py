@@ -48,7 +48,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from unspur._not_converged import NotConvergedWarning as NotConvergedWarning  # noqa: PLC0414 — for others
+    from sklearn.exceptions import ConvergenceWarning
+
+    class NotConvergedWarning(ConvergenceWarning):
+        """A solver stopped before its tolerance; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,13 +228,14 @@ class ClusterWarning(WithFields, UserWarning):
 
 
 def __getattr__(name: str) -> Any:
-    """Import `NotConvergedWarning`, and with it scikit-learn, on first use."""
+    """Define `NotConvergedWarning` on first use: importing its base, and with it scikit-learn, takes a second."""
     if name != "NotConvergedWarning":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from unspur._not_converged import NotConvergedWarning
+    from sklearn.exceptions import ConvergenceWarning
 
-    globals()[name] = NotConvergedWarning
-    return NotConvergedWarning
+    about = "A solver stopped before its tolerance; the message says why and what to do."
+    globals()[name] = type(name, (ConvergenceWarning,), {"__doc__": about, "__module__": __name__})
+    return globals()[name]
 
 
 def __dir__() -> list[str]:

@@ -17,22 +17,21 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from unspur._arrays import on_numpy
-from unspur._data import LabelledData, first_rows, warn_if_on_another_scale
-from unspur._parameters import FIT_METADATA, MISSING, generator, keyword_only_after_y, restore_on_failure
+from unspur._data import LabelledData, first_rows, fit_arguments, warn_if_on_another_scale
 from unspur._reading import brief, require_kinds
 from unspur._resources import one_thread_if_small
 from unspur._typing import Array, FloatArray
-from unspur._validation import OTHER_NAMES
-from unspur.certificate import Certificate, row_hashes
-from unspur.clusters import cluster_codes, cluster_labels, has_continuous_columns
+from unspur._validation import FIT_METADATA, MISSING, OTHER_NAMES, generator, keyword_only_after_y, restore_on_failure
+from unspur.certificate import Certificate
+from unspur.clusters import cluster_codes, cluster_labels, has_continuous_columns, row_hashes
 from unspur.exceptions import FewRowsWarning, GroupSizeError, InputError, UsedRowsWarning
 from unspur.heads import HEADS, GroupWeighted
-from unspur.heads.base import Head, HeadData, LinearClassifier, decode_head_arguments
+from unspur.heads.base import Head, HeadData, LinearClassifier, copies_together, decode_head_arguments
 from unspur.io.artifact import write_artifact
 from unspur.options import from_flat_parameters
 from unspur.removers import JSE, Remover, read_saved
 from unspur.removers.base import plain_parameters, storable
-from unspur.removers.multiclass import require_disjoint_clusters
+from unspur.removers.problems import require_disjoint_clusters
 from unspur.removers.saved import require_numbers
 from unspur.rows import ConcatenatedRows, StoredRows, backend_of, to_host
 from unspur.selection import Selection, cross_validate_penalty, fit_rows, penalty_grid_from_variances
@@ -159,14 +158,8 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
 
         A fit that fails leaves the estimator as it was.
         """
-        train = {"X": X, "y": y, "concept": concept, "sample_weight": sample_weight, "clusters": clusters}
-        validation = {
-            "X": X_val,
-            "y": y_val,
-            "concept": concept_val,
-            "sample_weight": sample_weight_val,
-            "clusters": clusters_val,
-        }
+        train = fit_arguments(X, y, concept, sample_weight, clusters)
+        validation = fit_arguments(X_val, y_val, concept_val, sample_weight_val, clusters_val)
         with restore_on_failure(self), one_thread_if_small(X):
             self._validate_params()
             remover = JSE() if self.remover is None else clone(self.remover)
@@ -227,6 +220,8 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
         removal, features_from = remover.removal_, copy(self)
         # Copies of a row must not be on both sides of a fold.
         train, validation = data.train.with_duplicate_clusters(remover._training_rows), data.validation
+        if validation is not None and (head._holds_rows_out or head._trains_on_validation == "alone"):
+            validation = copies_together(head, validation)
         penalties = penalty_grid_from_variances(train.column_variances(balanced=head._weights != "rows"))
         sets = [rows for rows in (train, validation) if rows is not None]
         span, (X, X_val) = RowSpan.of(

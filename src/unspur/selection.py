@@ -22,6 +22,7 @@ from sklearn.base import BaseEstimator, clone
 
 from unspur._data import LabelledData, decode_rows, require_same_features
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
+from unspur.clusters import row_hashes
 from unspur.exceptions import InputError, LabelError, NotConvergedWarning, NotInferredWarning
 from unspur.heads.base import (
     Head,
@@ -62,6 +63,11 @@ BLOCK_COLUMNS = 64
 CHOSEN_BY_CLASS = (
     "No concept is known, so parameters were chosen by the held-out loss of the classes of y, which tells nothing of "
     "the groups within a class. Label some validation rows to choose by groups."
+)
+#: Note on validation rows that have no groups where training rows have some.
+VALIDATION_IGNORED = (
+    "No validation row has a known concept, so parameters were not chosen on validation rows but on training rows that "
+    "were held out, by groups. Label some validation rows to choose on them."
 )
 #: The paper's grids for last layers.
 GRIDS: dict[str, dict[str, Sequence[Any]]] = {
@@ -137,9 +143,11 @@ def choose_layer(
     Every group has equal weight, and the loss is invariant to the scale of the logits. Ties are broken by accuracy,
     averaged over groups, then by `group_loss`. Groups are the combinations of main label and concepts that have rows.
     Held-out rows are the validation rows. Without any, they are a fifth of each group of the training rows, and the
-    chosen head is fitted again on all rows. A group of one row, or in one cluster, stays in the training rows; a note
-    says so. For ``GroupWeighted(unknown="infer")``, training rows without a concept are held out as well, and count for
-    groups by their probabilities.
+    chosen head is fitted again on all rows. Copies of a row are held out together, as clusters are. A group of one row,
+    or in one cluster, stays in the training rows; a note says so. For ``GroupWeighted(unknown="infer")``, training rows
+    without a concept are held out as well, and count for groups by their probabilities.
+
+    Validation rows without any concept are not used if training rows have one, and a note says so.
 
     For a head that needs no concept, neither set need have one. Groups are then the classes of y, and a note says so.
     The loss is their mean: choosing by the worst class instead, by loss or accuracy, did not find better parameters,
@@ -161,9 +169,10 @@ def choose_layer(
         train, validation = train.without_concept(), validation and validation.without_concept()
         found = _choose(head, grid, train, validation, seed, refit_all, few)
         return replace(found, notes=(*found.notes, CHOSEN_BY_CLASS))
-    if validation is not None and not _has_groups(validation):
-        validation = None
-    return _choose(head, grid, train, validation, seed, refit_all, few)
+    if validation is None or _has_groups(validation):
+        return _choose(head, grid, train, validation, seed, refit_all, few)
+    found = _choose(head, grid, train, None, seed, refit_all, few)
+    return replace(found, notes=(*found.notes, VALIDATION_IGNORED))
 
 
 def _has_groups(rows: LabelledData | None) -> bool:
@@ -190,6 +199,7 @@ def _choose(
         if not several_parameters:
             return found
         return replace(found, head=_path(head, [found.parameters], train, few)[0])
+    train = train.with_duplicate_clusters(row_hashes(train.X))
     visible = _with_inferred_groups(head, train)
     held_out_mask = visible.held_out_mask(HELD_OUT_SHARE, np.random.default_rng(seed))
     notes = _notes_on_missing_groups(visible, held_out_mask)
@@ -320,9 +330,10 @@ def ensure_decoded(rows: Any, what: str = "training", *, needs_concept: bool = T
 def penalty_grid(Z: Array) -> tuple[float, ...]:
     """The penalties to try last layers with: one grid for the rows before and after any removal.
 
-    `PENALTIES` are in units of the mean variance of the columns. If one column has a far larger scale, all of them are
-    too large for the other columns: a layer could use that column only, and any removal of it would look like a cure.
-    So smaller ones are tried too, by tens, until the last is small for a column of median variance.
+    `PENALTIES` are in units of the mean variance of the directions in which rows vary. If one column has a far larger
+    scale, all of them are too large for the other columns: a layer could use that column only, and any removal of it
+    would look like a cure. So smaller ones are tried too, by tens, until the last is small for a column of median
+    variance.
     """
     return penalty_grid_from_variances(column_variances(Z))
 
@@ -434,7 +445,9 @@ def _notes_on_missing_groups(train: LabelledData, held_out_mask: BoolArray) -> t
 
 def fit_rows(model: Any, train: LabelledData, validation: LabelledData | None = None) -> None:
     """Fit a remover or a classifier with those arguments that its `fit` takes."""
-    given = train.arguments() | ({} if validation is None else validation.arguments("_val"))
+    given = train.arguments(copies=False)
+    if validation is not None:
+        given |= validation.arguments("_val", copies=False)
     takes = inspect.signature(model.fit).parameters
     model.fit(**{name: value for name, value in given.items() if name in takes})
 

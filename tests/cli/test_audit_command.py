@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from tests.optional import Image
 from tests.optional import pandas as pd
 from tests.probing import quick_probes
+from unspur.auditing import column_labels
 from unspur.cli import main
 from unspur.embed.examples import TableExamples
 from unspur.embed.properties import content_properties, picture_properties
@@ -108,6 +109,32 @@ def test_named_columns_alone_and_bins_as_labels(table):
     assert "exists" in unspur(
         "audit", "birds.csv", "--main", "bird", "--column", "tide", *aside, "--labels", "bins", code=1
     )
+
+
+@pytest.mark.parametrize("names", [("light a", "light_a"), ("Light", "light")])
+def test_bins_of_columns_whose_names_are_nearly_the_same_go_to_two_files(columns, table, names):
+    first, second = names
+    noise = np.random.default_rng(1).normal(size=N)
+    place = np.array(columns["place"]) == "wood"
+    other = [round(value, 3) if i % 9 else "" for i, value in enumerate((place + 0.5 * noise).tolist())]
+    rows = {**{name: columns[name] for name in ("bird", "z0", "z1", "z2", "z3")}, first: columns["tide"], second: other}
+    with Path("light.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([rows, *zip(*rows.values(), strict=True)])
+    told = unspur("audit", "light.csv", "--main", "bird", "--labels", "bins", "--force")
+    assert f"✓ {first}" in told
+    assert f"✓ {second}" in told
+    files = sorted(path.name.casefold() for path in Path("bins").iterdir())
+    assert len(files) == 2
+    command = shlex.split(told.partition("Next: ")[2].replace("\\\n", ""))
+    removed = np.load(command[command.index("--concept") + 1])
+    recommended = json.loads(unspur("audit", "light.csv", "--main", "bird", "--json"))["columns"][0]["name"]
+    assert removed.tolist() == _bins(rows[recommended])
+    assert removed.tolist() != _bins(rows[second if recommended == first else first])  # control
+
+
+def _bins(cells):
+    """Bins of the numbers in the cells of a column; "" where there is none."""
+    return column_labels(np.array([float(cell) if cell != "" else np.nan for cell in cells])).tolist()
 
 
 def test_an_npz_and_a_parquet_file(table):

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from unspur import LEACE, RobustClassifier, load, open_rows
 from unspur._data import decode_fit_arguments
-from unspur._parameters import generator
+from unspur._validation import generator
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, NotInferredWarning
 from unspur.heads import ERM, GroupWeighted

@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
+from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
 from unspur import SGD
@@ -209,6 +210,37 @@ def test_the_first_model_of_afr_has_not_seen_copies_of_the_rows_held_out():
 
     assert size(5) < 1.3 * size(1)
     assert size(5, clusters=np.arange(750)) > 2 * size(1)  # control: copies on both sides
+
+
+@pytest.mark.parametrize("n", [50, 400])
+def test_penalties_count_directions_that_vary_and_not_columns(n):
+    rng = np.random.default_rng(0)
+    z, y, concept = rng.normal(size=(n, 100)), np.arange(n) % 2, np.arange(n) // 2 % 2
+    turned = z @ np.linalg.qr(rng.normal(size=(100, 100)))[0]
+    wider = np.hstack([z, np.full((n, 300), 0.1)])
+    for head in (ERM(tol=1e-9), GroupWeighted(tol=1e-9)):
+        one, *others = (head.fit(rows, y, concept=concept).decision_function(rows) for rows in (z, turned, wider))
+        for other in others:
+            assert_allclose(other, one, atol=1e-5)
+        more = clone(head).set_params(weight_decay=0.04).fit(wider, y, concept=concept)
+        assert np.abs(more.decision_function(wider) - one).max() > 0.1  # control: four times the penalty
+
+
+@pytest.mark.parametrize("head", [ERM, GroupWeighted, SUBG, JTT, GroupDRO])
+def test_sgd_does_not_stop_late_because_copies_of_its_rows_are_held_out(head):
+    """Noise can be learnt by heart for as long as the rows held out are rows trained on."""
+
+    def epochs(**given):
+        number = []
+        for seed in range(4):
+            place = np.repeat(np.arange(80), 3)
+            z = np.random.default_rng(seed).normal(size=(80, 60))[place]
+            sgd = head(solver="sgd", weight_decay=0.0, random_state=seed)
+            number.append(sgd.fit(z, place % 2, concept=place // 2 % 2, **given).n_iter_)
+        return np.mean(number)
+
+    assert epochs() < 20
+    assert epochs(clusters=np.arange(240)) > 40  # control: copies on both sides
 
 
 def test_afr_needs_every_class_among_the_rows_held_out(toy):

@@ -19,7 +19,7 @@ from unspur.exceptions import GroupSizeError, InputError, LabelError, NotFiniteE
 from unspur.metrics import leakage
 from unspur.metrics.groups import mean_interval, p_above
 from unspur.metrics.leakage import r2_summary
-from unspur.metrics.probes import LinearProbe, balanced
+from unspur.metrics.probes import LinearProbe, balanced, set_aside
 
 
 @pytest.fixture(autouse=True)
@@ -145,10 +145,13 @@ def test_weights_count_like_copies_in_the_probe_and_in_what_is_reported():
     options = {"Z_test": test, "concept_test": truth, "penalty": 0.1}
     weighted = leakage(z, concept, **options, sample_weight=weight, sample_weight_test=importance)
     options |= {"Z_test": np.repeat(test, importance, axis=0), "concept_test": np.repeat(truth, importance)}
-    copied = leakage(np.repeat(z, weight, axis=0), np.repeat(concept, weight), **options)
+    repeated = np.repeat(z, weight, axis=0), np.repeat(concept, weight)
+    copied = leakage(*repeated, **options)
+    independent = leakage(*repeated, **options, clusters_test=np.arange(importance.sum()))
     assert weighted.loss == pytest.approx(copied.loss, rel=1e-5)
     assert weighted.accuracy == pytest.approx(copied.accuracy)
-    assert weighted.high - weighted.low > copied.high - copied.low  # copies are no new rows
+    assert weighted.high - weighted.low > independent.high - independent.low  # copies are no new rows
+    assert_allclose([copied.low, copied.high, copied.p], [weighted.low, weighted.high, weighted.p], rtol=0.05)
     assert leakage(z, concept, **options).loss != pytest.approx(copied.loss, rel=1e-3)
 
 
@@ -355,6 +358,63 @@ def test_folds_that_are_none_are_refused_in_words(concept_type):
     ):
         with pytest.raises(InputError, match=message):
             leakage(z, concept, cv=cv, concept_type=concept_type)
+
+
+def with_copies(seed=0):
+    """Noise with labels, of which every third row is there twice, and which rows are copies of each other."""
+    place = np.concatenate([np.arange(120), np.arange(40)])
+    return np.random.default_rng(seed).normal(size=(120, 200))[place], place % 2, place
+
+
+@pytest.mark.parametrize("kind", ["class", "continuous"])
+def test_copies_of_a_row_share_a_fold_and_a_note_says_so(kind):
+    found, blind = [], []
+    for seed in range(5):
+        Z, concept, place = with_copies(seed)
+        number = np.random.default_rng(100 + seed).normal(size=120)[place]
+        options = {"concept_type": kind, "random_state": seed}
+        one = leakage(Z, concept if kind == "class" else number, **options)
+        apart = leakage(Z, concept if kind == "class" else number, **options, clusters=np.arange(160))
+        assert one.notes == ("40 of 160 rows of Z are copies of others and count once with them",)
+        assert apart.notes == ()
+        found.append(one.accuracy if kind == "class" else one.r2)
+        blind.append(apart.accuracy if kind == "class" else apart.r2)
+    if kind == "class":
+        assert 0.4 < np.mean(found) < 0.6
+        assert np.mean(blind) > 0.67  # control
+    else:
+        assert np.mean(found) < 0.05
+        assert np.mean(blind) > np.mean(found) + 0.05  # control
+
+
+def test_copies_in_given_folds_and_in_two_sets_are_noted():
+    Z, concept, place = with_copies()
+    apart = leakage(Z, concept, cv=StratifiedKFold(shuffle=True, random_state=0), random_state=0)
+    assert "cv puts copies of a row on both sides of a fold" in apart.notes[1]
+    fold = place % 5
+    together = [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(5)]
+    assert len(leakage(Z, concept, cv=together, random_state=0).notes) == 1  # control
+    both = leakage(Z[:120], concept[:120], Z_test=Z[100:], concept_test=concept[100:], random_state=0)
+    assert both.notes == ("60 rows of Z_test are copies of rows of Z, on which the probe was trained",)
+    alone = leakage(Z[:100], concept[:100], Z_test=Z[100:120], concept_test=concept[100:120], random_state=0)
+    assert alone.notes == ()
+
+
+def test_rows_that_are_equal_by_chance_are_no_copies():
+    rng = np.random.default_rng(0)
+    Z, concept = rng.integers(2, size=(200, 4)), rng.integers(2, size=200)
+    assert leakage(Z, concept, random_state=0).notes == ()
+
+
+def test_a_network_sets_whole_clusters_aside():
+    codes, clusters = np.arange(60) % 2, np.arange(60) // 4
+    aside = set_aside(codes, np.random.default_rng(0), clusters)
+    assert 0 < aside.sum() < 30
+    assert not np.intersect1d(clusters[aside], clusters[~aside]).size
+    alone = set_aside(codes, np.random.default_rng(0))
+    assert np.intersect1d(clusters[alone], clusters[~alone]).size  # control
+    one = set_aside(codes, np.random.default_rng(0), codes)  # a class of one cluster
+    assert all(0 < one[codes == code].sum() < 30 for code in (0, 1))
 
 
 def test_clusters_that_cannot_be_kept_together_are_refused():

@@ -32,6 +32,24 @@ def fit(toy, Z=None, y=None, concept=None, **options):
     )
 
 
+@pytest.mark.parametrize("estimator", [JSE(random_state=0), INLP(), RLACE(), LEACE(), ERM()])
+@pytest.mark.parametrize("size", [1e-160, 1e-200, 1e-300])
+def test_rows_whose_squares_vanish_are_not_called_constant(toy, estimator, size):
+    with pytest.raises(InputError, match="whose squares do not fit a float64"):
+        estimator.fit(size * toy.Z, toy.y, concept=toy.concept)
+    with pytest.raises(InputError, match="every column of X is constant"):
+        estimator.fit(np.full_like(toy.Z, 0.1), toy.y, concept=toy.concept)  # control
+
+
+@pytest.mark.parametrize("size", [1e-160, 1e-200, 1e-300])
+def test_leakage_of_tiny_rows_is_that_of_the_same_rows_in_another_unit(toy, size):
+    found = leakage(size * toy.Z, toy.concept, random_state=0)
+    assert found.accuracy == pytest.approx(leakage(toy.Z, toy.concept, random_state=0).accuracy, abs=0.01)
+    assert found.accuracy > 0.6
+    half = {"Z_test": size * toy.Z[::2], "concept_test": toy.concept[::2]}
+    assert leakage(size * toy.Z[1::2], toy.concept[1::2], **half, random_state=0).accuracy > 0.6
+
+
 def test_not_finite_values_are_counted_by_column(toy):
     Z = toy.Z.copy()
     Z[3, 2] = Z[7, 2] = np.nan

@@ -22,6 +22,8 @@ from unspur.exceptions import (
     TaskLostWarning,
 )
 from unspur.metrics import leakage
+from unspur.rows import Columns, MemoryRows
+from unspur.solvers.statistics import Covariances
 
 
 def sample(n=600, d=8, classes=2, seed=0, offset=3.0):
@@ -377,6 +379,35 @@ def test_a_concept_of_one_class_in_the_rows_that_count_is_not_found_in_their_rou
     with pytest.warns(NothingRemovedWarning, match="no covariance|equal"):
         none = method().fit(z, y, concept=concept, sample_weight=weight * concept)
     assert none.spurious_.dim == 0
+
+
+@pytest.mark.filterwarnings("ignore::unspur.exceptions.IllConditionedWarning")
+@pytest.mark.parametrize("spread", [1e-12, 3e-14, 1e-15])  # the last one is a few times the last digit
+@pytest.mark.parametrize("size", [1.0, 1.7e9])
+@pytest.mark.parametrize("d", [5, 300])
+def test_a_column_that_varies_in_its_last_digits_is_cleaned_as_well(d, size, spread):
+    rng = np.random.default_rng(0)
+    concept = np.arange(200) % 2
+    z = rng.standard_normal((200, d))
+    z[:, 2] = size * (1.0 + spread * (rng.standard_normal(200) + 3.0 * concept))
+
+    def correlation(rows):
+        return abs(np.corrcoef(rows[:, 2] - rows[0, 2], concept)[0, 1])
+
+    assert correlation(z) > 0.8
+    assert correlation(LEACE().fit(z, concept=concept).transform(z)) < 0.1
+
+
+@pytest.mark.parametrize("constant", [0.1, 1 / 3, -7e-5, 1.7e18])
+@pytest.mark.parametrize("n", [7, 100_003])
+def test_a_column_of_equal_numbers_is_constant_whatever_its_sums_are(n, constant):
+    rng = np.random.default_rng(0)
+    z = np.column_stack([np.full(n, constant), rng.standard_normal(n)])
+    columns = Columns(np.zeros((1, n)), np.zeros(n, dtype=np.intp), rng.random(n), 0)
+    parts = [Covariances.of(MemoryRows(rows, columns)) for rows in (z, z[::-1])]
+    for moments in (*parts, parts[0].merge(parts[1])):
+        assert moments.live.tolist() == [False, True]
+        assert moments.mean_x[0] == constant
 
 
 @pytest.mark.parametrize("constant", [0.0, 1e6 / 3.0])

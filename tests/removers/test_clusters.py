@@ -147,8 +147,9 @@ def test_copies_are_kept_together_with_a_warning(rng):
     Z, y, s, _ = draw(rng, 250, 1, correlation=0.0, d=60)
     twice = np.repeat(np.arange(250), 2)
     jse = JSE(random_state=0, weight_decay=0.1)
-    with pytest.warns(ClusterWarning, match="250 of 500 training rows are exact copies of others"):
+    with pytest.warns(ClusterWarning, match="250 of 500 training rows are exact copies of others") as told:
         jse.fit(Z[twice], y[twice], concept=s[twice])
+    assert [w.filename for w in told if w.category is ClusterWarning] == [__file__]  # the line that called `fit`
     assert not jse.spurious_.dim
     assert jse.fit(Z[twice], y[twice], concept=s[twice], clusters=np.arange(500)).spurious_.dim  # the control
     with (
@@ -280,3 +281,6 @@ def test_equal_rows_with_other_labels_are_no_copies(rng):
     assert copies(hashes, [[0, 0, 0, 1, 1, 0]]).tolist() == [0, 0, 0, 1, 1, 2]
     assert len(set(copies(hashes, [[0, 1, 0, 1, 1, 0]]).tolist())) == 5
     assert copies(hashes, [[0, 1, 0, 1, 0, 0]]) is None
+    missing = np.nan  # copies of which one has no label are copies all the same
+    assert copies(hashes, [[0, missing, 0, 1, missing, 0]]).tolist() == [0, 0, 0, 1, 1, 2]
+    assert len(set(copies(hashes, [[0, missing, 1, 1, 1, 0]]).tolist())) == 5

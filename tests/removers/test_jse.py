@@ -27,7 +27,7 @@ from unspur.exceptions import (
 )
 from unspur.metrics import explained_variance, group_accuracy
 from unspur.removers.joint import WEIGHT_DECAYS, FoldEstimates, choose_weight_decay
-from unspur.solvers.outcome import Outcome
+from unspur.solvers.descent import Outcome
 from unspur.trace import TaskPredictability, Trace, Traces
 
 #: In the metric of the paper; test_metric.py has the others.

@@ -30,15 +30,23 @@ from unspur import (
     _arrays,
 )
 from unspur._arrays import by_rows, exact_products, is_tensor, on_numpy, result_to_host
-from unspur.certificate import row_hashes
+from unspur.clusters import row_hashes
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, NotFiniteError
 from unspur.rows import Columns, MemoryRows, Weighting, backends, rows_of
 from unspur.rows.torch import TorchRows
 from unspur.solvers import fused
-from unspur.solvers.held_out_losses import HeldOutLosses, LeaveOneOut, RowLosses, ScalarModel, Scores
+from unspur.solvers.held_out_losses import (
+    ColumnScore,
+    FoldScore,
+    HeldOutLosses,
+    LeaveOneOut,
+    ScalarLoss,
+    ScalarModel,
+    ScoreMoments,
+    Standardisation,
+)
 from unspur.solvers.logistic import CellLosses, LinearLogits, LogisticLosses, SoftmaxLoss, loss_and_probability
-from unspur.solvers.scalars import ColumnScore, FoldScore, LinearScore, ScalarLoss, ScoreMoments, Standardisation
 from unspur.solvers.statistics import CellCounts, ColumnFaults, Covariances, Moments
 from unspur.subspace import Subspace
 
@@ -140,7 +148,7 @@ STATISTICS = {
     "three classes": SoftmaxLoss(logits(3, centred=True, in_float64=True), WEIGHTING),
     "cells": CellLosses(logits(1), 4 * (FOLDS + 1)),
     "score moments": ScoreMoments(FoldScore((2,), FOLDS), BOTH, WEIGHTING),
-    "many scores": ScoreMoments(LinearScore(rng.standard_normal((4, WIDTH))), np.array([0, 1, 1, 0]), WEIGHTING),
+    "many scores": ScoreMoments(FoldScore((0, 1, 2, 3), 1), np.array([0, 1, 1, 0]), WEIGHTING),
     "scalar loss": ScalarLoss(BOTH + 1.0, BOTH - 0.5, FoldScore((0,), FOLDS), MODEL.standardise, BOTH, WEIGHTING),
     "scalar loss by group": ScalarLoss(
         BOTH + 1.0, BOTH - 0.5, ColumnScore(1, 2), MODEL.standardise, BOTH, WEIGHTING, by_group=True
@@ -162,8 +170,11 @@ STATISTICS = {
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("statistic", [Scores(FoldScore((0,), FOLDS)), RowLosses(MODEL)])
-def test_one_number_a_row_comes_to_the_host_in_the_order_of_the_rows(statistic, device):
+@pytest.mark.parametrize("of_rows", [FoldScore((0,), FOLDS), MODEL.losses])
+def test_one_number_a_row_comes_to_the_host_in_the_order_of_the_rows(of_rows, device):
+    def statistic(block):
+        return [of_rows(block)]
+
     here = np.concatenate(MemoryRows(Z, COLUMNS).sum(statistic), axis=-1)
     there = np.concatenate(TorchRows(torch.tensor(Z, device=device), COLUMNS, block_rows=256).sum(statistic), axis=-1)
     assert here.shape[-1] == len(Z)
@@ -513,7 +524,7 @@ class TestResults:
     def test_rows_have_the_same_hashes_on_a_device(self, device, monkeypatch):
         z = np.random.default_rng(9).standard_normal((50, 7)) * 10.0 ** np.arange(-300, 330, 90)[:7]
         z[3, 2] = -0.0
-        monkeypatch.setattr("unspur.certificate.DEVICE_BLOCK_SIZE", 70)
+        monkeypatch.setattr("unspur.clusters.DEVICE_BLOCK_SIZE", 70)
         for dtype in (torch.float64, torch.float32, torch.bfloat16):
             rows = torch.tensor(z).to(dtype)
             expected = row_hashes(rows.double().numpy())

@@ -11,7 +11,8 @@ from sklearn.linear_model import LogisticRegression
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError
 from unspur.rows import CONCEPT, MAIN, Columns, MemoryRows
-from unspur.solvers import lbfgs
+from unspur.solvers import descent
+from unspur.solvers.descent import Outcome
 from unspur.solvers.orthogonal_pair import (
     Pair,
     PairLosses,
@@ -26,7 +27,6 @@ from unspur.solvers.orthogonal_pair import (
     solve_pair,
     solve_pairs,
 )
-from unspur.solvers.outcome import Outcome
 from unspur.solvers.statistics import CellCounts, Moments
 from unspur.solvers.whitening import Geometry
 from unspur.subspace import Subspace
@@ -194,7 +194,7 @@ def test_pairs_solved_side_by_side_are_those_solved_alone():
             visits += 1
             return super().sum(statistic)
 
-    counted = PairLosses(Counted(toy.Z, rows._columns), spectrum, weightings)
+    counted = PairLosses(Counted(toy.Z, rows.columns), spectrum, weightings)
     solve_pairs(counted, spaces, losses.at_zero(), tol=1e-9)
     assert visits == max(pair.outcome.evaluations for pair in together)
     assert visits < sum(pair.outcome.evaluations for pair in together)
@@ -435,7 +435,7 @@ def test_small_changes_near_the_minimum_are_seen_through_the_gradient(monkeypatc
     toy = make_toy(3000, d=60, rho=0.9, random_state=0)
     rows, weighting, space = problem(toy.Z.astype(np.float32), toy.y, toy.concept)
     fine = solve_pair(rows, weighting, space, tol=1e-7).outcome
-    monkeypatch.setattr(lbfgs, "FINE_CHANGE", 0.0)
+    monkeypatch.setattr(descent, "FINE_CHANGE", 0.0)
     coarse = solve_pair(rows, weighting, space, tol=1e-7).outcome
     assert fine.gradient <= 1e-7
     assert coarse.gradient > fine.gradient or coarse.evaluations > 1.5 * fine.evaluations

@@ -10,8 +10,8 @@ from sklearn.linear_model import LogisticRegression
 from unspur.criteria import DirectionTests
 from unspur.datasets import make_toy
 from unspur.rows import CONCEPT, MAIN, Columns, MemoryRows
-from unspur.solvers import scalars
-from unspur.solvers.scalars import LinearScore, fit_scalars
+from unspur.solvers import held_out_losses
+from unspur.solvers.held_out_losses import ColumnScore, fit_scalars
 from unspur.solvers.statistics import CellCounts
 
 
@@ -20,7 +20,7 @@ def fitted(z, y, concept, balance="none", weight=None):
     counts = CellCounts.of(rows)
     weighting = counts.weighting(counts.without(None), balance)
     labels = np.array([CONCEPT, MAIN])
-    return rows, weighting, fit_scalars(rows, LinearScore(np.eye(2)), labels, weighting)
+    return rows, weighting, fit_scalars(rows, ColumnScore(0, 1), labels, weighting)
 
 
 def test_scalars_equal_those_of_logistic_regression():
@@ -117,5 +117,5 @@ def rejected_though_separable(trials=100):
 
 def test_a_score_that_separates_the_classes_is_never_said_to_predict_nothing(monkeypatch):
     assert rejected_though_separable() == 0
-    monkeypatch.setattr(scalars, "RIDGE_IN_ROWS", 0.0)  # control: the rows beside the gap alone do not hold γ
+    monkeypatch.setattr(held_out_losses, "RIDGE_IN_ROWS", 0.0)  # control: the rows beside the gap alone do not hold γ
     assert rejected_though_separable() > 5

@@ -13,7 +13,6 @@ from unspur.solvers.sgd import (
     SGDSettings,
     chain_to_parameters,
     effective_weights,
-    solve_logistic_by_sgd,
     solve_pair_by_sgd,
     solve_softmax_by_sgd,
 )
@@ -127,18 +126,19 @@ def test_same_generator_same_bits_and_another_seed_other_bits():
 
 def test_one_label_alone_is_found_like_a_pair():
     rows, train, validation, moments = setting()
-    weights, intercept, outcome = solve_logistic_by_sgd(
-        rows, train, validation, moments.mean, Subspace.empty(6), SGDSettings(), np.random.default_rng(0), CONCEPT
-    )
+
+    def alone(away):
+        rng = np.random.default_rng(0)
+        return solve_pair_by_sgd(rows, train, validation, moments.mean, away, SGDSettings(), rng, only=CONCEPT)
+
+    found = alone(Subspace.empty(6))
     exact = solve_logistic(rows, train, Whitening.of(Geometry.of(moments, 8), 0.0), CONCEPT)
-    assert outcome.converged
-    assert weights @ exact.weights > 0.98 * np.linalg.norm(weights) * np.linalg.norm(exact.weights)
-    assert intercept == pytest.approx(exact.intercept, abs=0.2)
+    assert found.outcome.converged
+    assert found.weights.shape == (1, 6)
+    assert found.weights[0] @ exact.weights > 0.98 * np.linalg.norm(found.weights) * np.linalg.norm(exact.weights)
+    assert found.intercepts == pytest.approx([exact.intercept], abs=0.2)
     away = Subspace.spanned_by(exact.weights[:, None])
-    other, _, _ = solve_logistic_by_sgd(
-        rows, train, validation, moments.mean, away, SGDSettings(), np.random.default_rng(0), CONCEPT
-    )
-    assert abs(away.basis[:, 0] @ other) < 1e-12
+    assert abs(away.basis[:, 0] @ alone(away).weights[0]) < 1e-12
 
 
 def layer_setting(k=2):

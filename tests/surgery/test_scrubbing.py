@@ -272,6 +272,39 @@ FOLDABLE = {
 }
 
 
+@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("asked_before", [False, True])
+def test_hidden_states_are_those_after_the_removal_whatever_was_called_before(name, asked_before):
+    model, layer, given = make(name), f"{BLOCKS[name]}.1", batches()
+    remover = LEACE().fit(hidden_rows(model, layer, given), concept=token_labels(given))
+    asked = {**inputs(given[0]), "output_hidden_states": True}
+    output = {"output": 0} if name == "t5" else {}
+    with torch.no_grad():
+        if asked_before:
+            model(**asked)
+        with surgery.attach(model, layer, remover, **output):
+            found = model(**asked).hidden_states[2]
+        plain = model(**asked).hidden_states[2]
+    assert_allclose(found, remover.removal_(plain.numpy()), atol=1e-4 * float(plain.abs().max()))
+    assert float((found - plain).abs().max()) > 0.1  # control
+
+
+class Wrapped(nn.Module):
+    """A model with another answer."""
+
+    def __init__(self, inner, answer):
+        super().__init__()
+        self.inner, self.answer = inner, answer
+
+    def forward(self, **given):
+        return self.answer(self.inner, given)
+
+
+def _forbidding(logits, value):
+    """Logits with a value in place of those of the first five tokens."""
+    return logits if value is None else torch.cat([torch.full_like(logits[..., :5], value), logits[..., 5:]], dim=-1)
+
+
 class TestFold:
     @pytest.mark.parametrize("name", FOLDABLE)
     def test_the_folded_model_equals_the_hooked_one(self, name):
@@ -310,17 +343,31 @@ class TestFold:
         assert torch.equal(folded.transformer.wte.weight, gpt2.transformer.wte.weight)
         assert not torch.equal(folded.lm_head.weight, gpt2.lm_head.weight)
 
-    def test_a_model_with_random_parts_is_refused(self, gpt2):
-        class Noisy(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.inner = gpt2
+    @pytest.mark.parametrize("forbidden", [None, -np.inf, np.nan])
+    def test_a_model_with_random_parts_is_refused(self, gpt2, forbidden):
+        def noisy(inner, given):
+            return _forbidding(inner(**given).logits, forbidden) + torch.randn(1)
 
-            def forward(self, **given):
-                return self.inner(**given).logits + torch.randn(1)
-
-        scrubbing = scrub(model := Noisy(), batches(), "flag", layers=["inner.transformer.h.0"])
+        scrubbing = scrub(model := Wrapped(gpt2, noisy), batches(), "flag", layers=["inner.transformer.h.0"])
         with pytest.raises(InputError, match="random parts"):
+            scrubbing.fold(model, inputs(batches()[0]))
+
+    @pytest.mark.parametrize("forbidden", [-np.inf, np.nan])
+    def test_values_that_are_not_finite_are_no_difference(self, gpt2, forbidden):
+        model = Wrapped(gpt2, lambda inner, given: _forbidding(inner(**given).logits, forbidden))
+        scrubbing = scrub(model, batches(), "flag", layers=["inner.transformer.h.1", "inner.transformer.ln_f"])
+        folded = scrubbing.fold(model, inputs(batches()[0]))
+        assert tuple(folded.folded) == ("inner.transformer.ln_f",)
+        assert folded.remaining.layers == ("inner.transformer.h.1",)  # control: what a residual connection reads
+
+    @pytest.mark.parametrize("returned", ["nan", "no tensors"])
+    def test_a_model_whose_outputs_cannot_be_compared_is_refused(self, gpt2, returned):
+        def answer(inner, given):
+            logits = inner(**given).logits
+            return logits * np.nan if returned == "nan" else logits.tolist()
+
+        scrubbing = scrub(model := Wrapped(gpt2, answer), batches(), "flag", layers=["inner.transformer.wte"])
+        with pytest.raises(InputError, match="no tensor with finite values"):
             scrubbing.fold(model, inputs(batches()[0]))
 
     def test_one_batch_is_asked_for(self, gpt2, scrubbed):
@@ -428,6 +475,14 @@ class TestMeasure:
         assert report.kl == pytest.approx(float(each.mean()), rel=1e-6)
         assert report.kl > 1e-4
 
+    def test_forbidden_tokens_add_nothing_to_the_divergence(self, gpt2):
+        model = Wrapped(gpt2, lambda inner, given: {"logits": _forbidding(inner(**given).logits, -np.inf)})
+        low = Wrapped(gpt2, lambda inner, given: {"logits": _forbidding(inner(**given).logits, -1000.0)})
+        scrubbing = scrub(model, batches(), "flag", layers=["inner.transformer.h.1"])
+        forbidden, unlikely = (scrubbing.measure(one, batches(1), "flag", max_rows=100).kl for one in (model, low))
+        assert forbidden == pytest.approx(unlikely, rel=1e-9)
+        assert forbidden > 1e-4
+
     def test_only_causal_models_have_a_perplexity(self):
         from tests.surgery.networks import SIZE, SPECIAL
 
@@ -466,6 +521,27 @@ class Returning(nn.Module):
 
 
 class TestInput:
+    @pytest.mark.parametrize("how", ["shuffle", "sampler", "batch_sampler", "distributed"])
+    def test_a_loader_that_shuffles_needs_its_labels_in_the_batches(self, gpt2, how):
+        data = torch.utils.data
+        rows = [{name: value[0] for name, value in batch.items()} for batch in batches(number=40, size=1)]
+        sampler = data.RandomSampler(rows)
+        options = {
+            "shuffle": {"shuffle": True, "batch_size": 8},
+            "sampler": {"sampler": data.SubsetRandomSampler(range(40)), "batch_size": 8},
+            "batch_sampler": {"batch_sampler": data.BatchSampler(sampler, 8, drop_last=False)},
+            "distributed": {"sampler": data.DistributedSampler(rows, num_replicas=1, rank=0), "batch_size": 8},
+        }
+        labels = np.array([row["kind"] for row in rows])
+        shuffled, in_order = data.DataLoader(rows, **options[how]), data.DataLoader(rows, batch_size=8)
+        with pytest.raises(LabelError, match="shuffles its rows"):
+            scrub(gpt2, shuffled, labels, pooling="mean")
+        with pytest.raises(LabelError, match="shuffles its rows"):
+            scrub(gpt2, shuffled, "kind", y=labels, pooling="mean")
+        # Controls: labels in the batches, and an order that is kept.
+        assert scrub(gpt2, shuffled, "kind", layers=["transformer.h.0"]).layers
+        assert scrub(gpt2, in_order, labels, layers=["transformer.h.0"]).layers
+
     def test_images_have_no_mask(self):
         torch.manual_seed(0)
         size = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}

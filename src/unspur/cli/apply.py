@@ -241,7 +241,7 @@ def caveat(classifier: RobustClassifier, table: Table) -> str:
     """What a reader must know of accuracies on these rows."""
     import numpy as np
 
-    from unspur.certificate import fingerprint, row_hashes
+    from unspur.clusters import fingerprint, row_hashes
 
     rows = table.Z
     if isinstance(rows, np.ndarray) and fingerprint(row_hashes(rows)) == classifier.remover_.training_hash_:

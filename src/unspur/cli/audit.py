@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,8 @@ from unspur.cli.options import (
 from unspur.cli.report import is_column, refuse_unread_dataset, root_option, row_content
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from unspur._typing import Array
     from unspur.auditing import Audit, AuditedColumn
     from unspur.io.table import Table
@@ -230,11 +233,11 @@ def _write_labels(
     from unspur.io.artifact import atomic
 
     rows = len(table.Z) if table.file_rows is None else table.file_rows
-    written = {}
+    names_of_files, written = _file_names(given), {}
     for column in found.named:
         if column.kind != "number":
             continue
-        path = folder / f"{''.join(c if c.isalnum() else '-' for c in column.name)}.npy"
+        path = folder / names_of_files[column.name]
         folder.mkdir(parents=True, exist_ok=True)
         names = column_labels(given[column.name])
         labels = np.full(rows, "", dtype=names.dtype)
@@ -243,6 +246,19 @@ def _write_labels(
             np.save(file, labels, allow_pickle=False)
         written[column.name] = str(path)
     return written
+
+
+def _file_names(columns: Iterable[str]) -> dict[str, str]:
+    """A file for each column, in letters and digits of its name; no two are the same, whether or not case counts."""
+    names: dict[str, str] = {}
+    taken: set[str] = set()
+    for column in columns:
+        plain = "".join(c if c.isalnum() else "-" for c in column)
+        numbered = (plain if number == 1 else f"{plain}-{number}" for number in count(1))
+        name = next(name for name in numbered if name.casefold() not in taken)
+        taken.add(name.casefold())
+        names[column] = f"{name}.npy"
+    return names
 
 
 def _next_command(

@@ -402,7 +402,7 @@ def test_split_mask(data: LabelledData, seed: int) -> BoolArray:
     """
     import numpy as np
 
-    from unspur.certificate import row_hashes
+    from unspur.clusters import row_hashes
 
     if data.clusters is None:
         data = data.with_duplicate_clusters(row_hashes(np.asarray(data.X)))

@@ -12,17 +12,26 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from scipy.special import expit, softmax
+from scipy.special import log_softmax, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import assert_all_finite, check_is_fitted, column_or_1d
 
 from unspur._arrays import by_rows, exact_products, is_tensor, like, on_numpy, to_original_type
-from unspur._data import LabelledData, decode_fit_arguments
-from unspur._parameters import MISSING, generator, keyword_only_after_y, restore_on_failure, sgd_settings
+from unspur._data import LabelledData, decode_fit_arguments, fit_arguments
 from unspur._resources import one_thread_if_small
 from unspur._typing import Array, FloatArray, IntArray
-from unspur._validation import OTHER_NAMES, checked_weights, checked_z, require_finite
+from unspur._validation import (
+    MISSING,
+    OTHER_NAMES,
+    checked_weights,
+    checked_z,
+    generator,
+    keyword_only_after_y,
+    require_finite,
+    restore_on_failure,
+    sgd_settings,
+)
 from unspur.exceptions import ArgumentError, InputError, LabelError
 from unspur.labels import ClassLabel, class_label, main_column, require_no_missing
 from unspur.options import SGD, SOLVER
@@ -165,7 +174,9 @@ def _one_column(y: Any, name: str) -> Any:
 #: Replacements of {shared_parameters} and {shared_attributes} in the docstrings of heads.
 _SHARED_DOCS = {
     "{shared_parameters}": """weight_decay : float, default=0.01
-        Penalty λ in units of the mean variance of the rows that are trained on (absolute for SGD).
+        Penalty λ in units of the mean variance of the rows that are trained on (absolute for SGD): their total variance
+        over the number of directions in which they vary, of which n rows have at most n − 1. So a rotation, or columns
+        that are constant, change nothing.
     solver : "exact", "sgd" or SGD, default="exact"
         Solve to `tol`, or train by the paper's minibatch SGD with early stopping on held-out rows.
     missing_concept : scalar or None, default=None
@@ -343,9 +354,16 @@ class Head(LinearClassifier):
         """The rows as the head sees them: with inferred groups, or without a concept if it needs none."""
         return rows.with_inferred_groups() if self._needs_concept else rows.without_concept()
 
+    @property
+    def _holds_rows_out(self) -> bool:
+        """Whether a fit without validation rows holds some of its rows out, as SGD does to stop early."""
+        return not self._is_exact
+
     def _prepared(self, data: HeadData) -> HeadData:
-        """The rows for a head that holds some out itself: with inferred concepts, or copies of a row kept together."""
-        return data
+        """The rows for a head that holds some out itself: with inferred concepts, and copies of a row kept together."""
+        if data.validation is not None or not self._holds_rows_out:
+            return data
+        return replace(data, train=copies_together(self, data.train))
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Fill in the shared parts of the docstring."""
@@ -395,21 +413,20 @@ class Head(LinearClassifier):
                 f"concept is missing: {name} weighs groups by it. Write {name}().fit(X, y, concept=...)."
             )
         concept_val = concept_val if self._uses_concept_val else None
-        train = {"X": X, "y": y, "concept": concept, "sample_weight": sample_weight, "clusters": clusters}
-        validation = {"X": X_val, "y": y_val, "concept": concept_val, "sample_weight": sample_weight_val}
+        train = fit_arguments(X, y, concept, sample_weight, clusters)
+        validation = fit_arguments(X_val, y_val, concept_val, sample_weight_val)
         with restore_on_failure(self), one_thread_if_small(X):
             self._validate_params()
-            data = decode_head_arguments(
-                self,
-                train,
-                validation,
-                self.missing_concept,
-                needs_concept=self._needs_concept,
-                keep_unknown=self._infers_concept,
-            )
-            data = self._prepared(data)
-            self._fit_decoded(data.for_exact_fits(self, self.weight_decay))
+            self._fit_decoded(self._decoded(self, train, validation).for_exact_fits(self, self.weight_decay))
         return self
+
+    def _decoded(self, estimator: BaseEstimator, train: dict[str, Any], validation: dict[str, Any]) -> HeadData:
+        """The rows of a fit, checked for an estimator that will know their features."""
+        needs, keeps = self._needs_concept, self._infers_concept
+        data = decode_head_arguments(
+            estimator, train, validation, self.missing_concept, needs_concept=needs, keep_unknown=keeps
+        )
+        return self._prepared(data)
 
     def _fit_decoded(self, data: HeadData) -> None:
         self._set_fitted_attributes(self._train(data, generator(self.random_state)), data)
@@ -480,16 +497,8 @@ def fit_path(
     """
     features_from = clone(head)
     concept = concept if head._needs_concept else None
-    train = {"X": X, "y": y, "concept": concept, "sample_weight": sample_weight, "clusters": clusters}
-    data = decode_head_arguments(
-        features_from,
-        train,
-        {},
-        head.missing_concept,
-        needs_concept=head._needs_concept,
-        keep_unknown=head._infers_concept,
-    )
-    data = head._prepared(data)
+    train = fit_arguments(X, y, concept, sample_weight, clusters)
+    data = head._decoded(features_from, train, {})
     return fit_decoded_path(head, settings, replace(data, few=few), features_from)
 
 
@@ -578,24 +587,18 @@ def _likeliest(classes: Array, logits: Array) -> Array:
 
 
 def _probabilities(logits: Array) -> Array:
-    if is_tensor(logits):
-        return _one_per_class(logits).softmax(1)
-    if logits.ndim == 1:
-        return np.column_stack([expit(-logits), expit(logits)])
-    return np.asarray(softmax(logits, axis=1))
+    logits = _one_per_class(logits)
+    return logits.softmax(1) if is_tensor(logits) else softmax(logits, axis=1)
 
 
 def _log_probabilities(logits: Array) -> Array:
-    if is_tensor(logits):
-        return _one_per_class(logits).log_softmax(1)
-    if logits.ndim == 1:
-        return -np.column_stack([np.logaddexp(0.0, logits), np.logaddexp(0.0, -logits)])
-    return np.asarray(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True))
+    logits = _one_per_class(logits)
+    return logits.log_softmax(1) if is_tensor(logits) else log_softmax(logits, axis=1)
 
 
 def _one_per_class(logits: Array) -> Array:
-    """Logits of a tensor with one column per class; the first of two is zero."""
-    return logits if logits.ndim == 2 else (logits[:, None] * logits.new_tensor([0.0, 1.0]))
+    """Logits with one column per class; the first of two is zero."""
+    return logits if logits.ndim == 2 else logits[:, None] * like(np.array([0.0, 1.0]), logits)
 
 
 class SolverHead(Head):
@@ -632,11 +635,10 @@ class SolverHead(Head):
         """The one regression with these `_weights`; other heads override this."""
         if self._weights is None:
             raise NotImplementedError(f"{type(self).__name__} needs _weights or a _train of its own.")
+        balanced = self._weights == "groups"
         if self._is_exact:
-            return self._exact(data, data.train, balanced=self._weights == "groups")
-        if self._weights == "groups":
-            return self._sgd(*self._held_out(data, rng), rng, balanced=True, watch="groups")
-        return self._sgd(*self._held_out(data, rng), rng)
+            return self._exact(data, data.train, balanced=balanced)
+        return self._sgd(*self._held_out(data, rng), rng, balanced=balanced, watch="groups" if balanced else "mean")
 
     def _held_out(self, data: HeadData, rng: np.random.Generator) -> tuple[LabelledData, LabelledData]:
         """Rows to train on, and rows for early stopping: the validation rows, else a share of every group."""

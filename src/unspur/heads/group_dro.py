@@ -232,28 +232,34 @@ class GroupDRO(SolverHead):
         self.start_learning_rate = start_learning_rate
 
     def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
-        solved = self._minimax(data) if SGD.of(self.solver) is None else self._by_sgd(data, rng)
-        model, q, losses = solved
+        found = self._minimax(data) if self._is_exact else self._by_sgd(data, rng)
         shape, present = data.train.n_classes_per_label, data.train.group_weights > 0
-        self.group_weights_ = q.reshape(shape)
-        self.group_losses_ = np.where(present, losses, np.nan).reshape(shape)
-        return model
+        self.group_weights_ = found.group_weights.reshape(shape)
+        self.group_losses_ = np.where(present, found.adjusted_losses, np.nan).reshape(shape)
+        return found.model
 
     def _adjustments(self, rows: LabelledData) -> FloatArray:
         """C / sqrt(n_g), shape (G,); 0 for groups without rows."""
         size = rows.effective_group_sizes
         return np.where(size > 0, self.adjustment / np.sqrt(np.where(size > 0, size, 1.0)), 0.0)
 
-    def _minimax(self, data: HeadData) -> tuple[LinearModel, FloatArray, FloatArray]:
-        if data.few is not None:
-            return self._minimax_of_few(data)
-        rows, source = data.train, data.train.source()
-        alike = per_group(rows.group_weights.astype(bool) / np.count_nonzero(rows.group_weights), rows.group_weights)
+    def _minimax(self, data: HeadData) -> WorstGroup:
+        rows, totals, adjustments = data.train, data.train.group_weights, self._adjustments(data.train)
+        present = totals > 0
+        if data.few is not None:  # by Newton's method
+            weights = rows.weights_by_group()[present]
+            decay = self.weight_decay * data.few.mean_variance(weights.sum(axis=0))
+            targets, own = rows.main.codes.astype(np.float64), adjustments[present]
+            few = data.few.solve(targets, weights, decay, adjustments=own, tol=self.tol, max_iter=self.max_iter)
+            q, losses = np.zeros((2, len(present)))
+            q[present], losses[present] = few.shares, few.losses
+            return WorstGroup(data.few.model(few), q, losses)
+        source, alike = rows.source(), per_group(present / np.count_nonzero(present), totals)
         geometry = data.cached("geometry", lambda: Geometry.of(Moments.of(source, alike), source.dtype.itemsize))
         found = solve_worst_group(
             source,
-            rows.group_weights,
-            self._adjustments(rows),
+            totals,
+            adjustments,
             rows.n_classes,
             Whitening.of(geometry, self.weight_decay),
             start=data.shared.get("last"),
@@ -261,26 +267,9 @@ class GroupDRO(SolverHead):
             max_iter=self.max_iter,
         )
         data.shared["last"] = found.model
-        return found.model, found.group_weights, found.adjusted_losses
+        return found
 
-    def _minimax_of_few(self, data: HeadData) -> tuple[LinearModel, FloatArray, FloatArray]:
-        """The same for wide rows, by Newton's method."""
-        assert data.few is not None
-        rows, present = data.train, data.train.group_weights > 0
-        weights = rows.weights_by_group()[present]
-        found = data.few.solve(
-            rows.main.codes.astype(np.float64),
-            weights,
-            self.weight_decay * data.few.mean_variance(weights.sum(axis=0)),
-            adjustments=self._adjustments(rows)[present],
-            tol=self.tol,
-            max_iter=self.max_iter,
-        )
-        q, losses = np.zeros((2, len(present)))
-        q[present], losses[present] = found.shares, found.losses
-        return data.few.model(found), q, losses
-
-    def _by_sgd(self, data: HeadData, rng: np.random.Generator) -> tuple[LinearModel, FloatArray, FloatArray]:
+    def _by_sgd(self, data: HeadData, rng: np.random.Generator) -> WorstGroup:
         train, held_out = self._held_out(data, rng)
         present = train.group_weights > 0
         adjustments = self._adjustments(train)
@@ -288,4 +277,4 @@ class GroupDRO(SolverHead):
         erm = self._sgd(train, held_out, rng, learning_rate=self.start_learning_rate)
         model = self._sgd(train, held_out, rng, balanced=True, watch="worst", batch_weights=adversary, start=erm)
         losses = cell_losses(train.source(), model.logits(), train.group_weights) + adjustments
-        return model, adversary.q, losses
+        return WorstGroup(model, adversary.q, losses)

@@ -18,8 +18,8 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from unspur._data import LabelledData
-from unspur._parameters import generator
 from unspur._typing import Array, FloatArray, IntArray
+from unspur._validation import generator
 from unspur.exceptions import InputError, NoErrorsWarning, NotInferredWarning
 from unspur.heads.base import WEIGHT_DECAY, Head, HeadData, SolverHead, copies_together
 from unspur.heads.inference import PROBE_TOL, infer_concept
@@ -169,7 +169,7 @@ class GroupWeighted(SolverHead):
 
     def _prepared(self, data: HeadData) -> HeadData:
         if not self._infers_concept:
-            return data
+            return super()._prepared(data)
         if not self._is_exact:
             raise InputError("unknown='infer' needs solver='exact', which takes weights of rows; got SGD.")
         labelled = copies_together(self, data.train)
@@ -211,10 +211,10 @@ class SUBG(SolverHead):
     """
 
     def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
-        train, held_out = (data.train, None) if SGD.of(self.solver) is None else self._held_out(data, rng)
-        if held_out is None:
-            self.drawn_, subsample = data.cached(("drawn", self.random_state), lambda: _drawn(train, rng))
+        if self._is_exact:
+            self.drawn_, subsample = data.cached(("drawn", self.random_state), lambda: _drawn(data.train, rng))
             return self._exact(data, subsample)
+        train, held_out = self._held_out(data, rng)
         self.drawn_, subsample = _drawn(train, rng)
         return self._sgd(subsample, held_out, rng, watch="groups")
 
@@ -393,20 +393,19 @@ class JTT(SolverHead):
         self.identification_epochs = identification_epochs
 
     def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
-        exact = SGD.of(self.solver) is None
-        train, held_out = (data.train, None) if exact else self._held_out(data, rng)
-        if exact:
+        if self._is_exact:
             # Neither the errors nor the upweighted rows depend on the penalty.
-            first = ("errors", self.identification_weight_decay)
-            self.errors_ = data.cached(first, lambda: _wrong(train, self._identify(data).logits()))
-            again = data.cached((*first, self.upweight), lambda: self._upweighted(train))
+            rows, decay = data.train, self.identification_weight_decay
+            self.errors_ = data.cached(
+                ("errors", decay), lambda: _wrong(rows, self._exact(data, rows, weight_decay=decay).logits())
+            )
+            again = data.cached(("errors", decay, self.upweight), lambda: self._upweighted(rows))
+            second = self._exact(data, again)
         else:
-            stopped = self._sgd(train, None, rng, epochs=self.identification_epochs)
-            self.errors_ = _wrong(train, stopped.logits())
-            again = self._upweighted(train)
-        second = (
-            self._exact(data, again) if held_out is None else self._sgd(again, held_out, rng, watch=_watch(held_out))
-        )
+            train, held_out = self._held_out(data, rng)
+            self.errors_ = _wrong(train, self._sgd(train, None, rng, epochs=self.identification_epochs).logits())
+            watch = "mean" if held_out.n_classes_per_label[1] == 1 else "groups"
+            second = self._sgd(self._upweighted(train), held_out, rng, watch=watch)
         if len(self.errors_):
             return second
         message = "the identification model gets every row right, so this is ERM"
@@ -422,9 +421,6 @@ class JTT(SolverHead):
         weight = rows.weight.copy()
         weight[self.errors_] *= self.upweight
         return rows.reweighted(weight)
-
-    def _identify(self, data: HeadData) -> LinearModel:
-        return self._exact(data, data.train, weight_decay=self.identification_weight_decay)
 
 
 class AFR(Head):
@@ -482,6 +478,7 @@ class AFR(Head):
     _uses_concept_val: ClassVar[bool] = False
     _trains_on_validation = "besides"
     _solves_few_rows: ClassVar[bool] = False
+    _holds_rows_out = True
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **Head._parameter_constraints,
@@ -509,9 +506,6 @@ class AFR(Head):
         self.tol = tol
         self.max_iter = max_iter
         self.random_state = random_state
-
-    def _prepared(self, data: HeadData) -> HeadData:
-        return data if data.validation is not None else replace(data, train=copies_together(self, data.train))
 
     def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
         # Neither the first model nor the weights depend on the penalty.
@@ -550,10 +544,6 @@ def _drawn(rows: LabelledData, rng: np.random.Generator) -> tuple[IntArray, Labe
     """Indices of equally many rows of every group, and the rows with weight on these only."""
     drawn = rows.subsample_groups(rng)
     return drawn, rows.with_weight_on(drawn)
-
-
-def _watch(held_out: LabelledData) -> str:
-    return "mean" if held_out.n_classes_per_label[1] == 1 else "groups"
 
 
 def _wrong(rows: LabelledData, logits: LinearLogits) -> IntArray:

@@ -1,10 +1,18 @@
 """Accuracy by group, leakage of a concept from rows, and comparison of subspaces."""
 
 from unspur.metrics.description import DescriptionLength, description_length
-from unspur.metrics.groups import GroupAccuracy, PairedDifference, group_accuracy, paired_difference, worst_difference
+from unspur.metrics.groups import (
+    GroupAccuracy,
+    GroupScorer,
+    PairedDifference,
+    group_accuracy,
+    group_average_scorer,
+    paired_difference,
+    worst_difference,
+    worst_group_scorer,
+)
 from unspur.metrics.leakage import Leakage, NumericLeakage, leakage
 from unspur.metrics.recovery import explained_variance, principal_angles, reconstruction_error, shared_variance
-from unspur.metrics.scorers import GroupScorer, group_average_scorer, worst_group_scorer
 
 __all__ = [
     "DescriptionLength",

@@ -65,7 +65,8 @@ def description_length(
     Rows are put in random order and cut into blocks that end at ``first, first · ratio, first · ratio², …, n``. Labels
     of the first block cost log₂ k each; those of every later block ``−log₂ q(label)``, where q is a probe trained on
     all rows before the block, mixed with the uniform code in the share k/(t + k) after t rows so that no label costs
-    more than about log₂(t + k).
+    more than about log₂(t + k). Copies of a row cost next to nothing after the first; leave them out to measure what
+    different rows say.
 
     Parameters
     ----------

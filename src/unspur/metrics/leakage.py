@@ -20,7 +20,15 @@ from unspur._dates import date_text, holds_dates
 from unspur._resources import map_blocks, one_blas_thread
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur._validation import require_same_columns
-from unspur.clusters import cluster_codes, folds_by_cluster, shared_clusters, splits_of_known
+from unspur.clusters import (
+    cluster_codes,
+    copies,
+    folds_by_cluster,
+    has_continuous_columns,
+    row_hashes,
+    shared_clusters,
+    splits_of_known,
+)
 from unspur.exceptions import GroupSizeError, InputError, LabelError
 from unspur.labels import NOT_NUMBERS, ClassLabel, as_numbers, class_label, missing_number
 from unspur.metrics.groups import mean_interval, p_above, tail_probability
@@ -38,6 +46,10 @@ from unspur.solvers.held_out_losses import HeldOutClusters, average_error
 
 #: Penalties of the ridge regression to choose from, in units of the mean variance of the rows.
 RIDGE_PENALTIES = (1e4, 1e3, 1e2, 10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-5, 1e-8, 0.0)
+#: Largest value of rows below which their squares may vanish.
+MIN_SIZE = 1e-100
+#: Rows that tell whether columns are continuous, so that equal rows are copies.
+CONTINUITY_ROWS = 2000
 #: Folds of the training rows on which a penalty is chosen.
 FOLDS = 3
 #: Fewest rows to train a probe of a number on, and fewest rows or clusters to test it on.
@@ -367,7 +379,8 @@ def leakage(
     penalty : of logistic (or ridge) regression on the unscaled columns, in units of the mean variance; with None the
         probe and its penalty are chosen on folds of the training rows.
     clusters, clusters_test : which rows belong together (frames of one film), by labels of any hashable kind. Rows of a
-        cluster share a fold, and interval and p count clusters; ignoring clusters makes both too optimistic.
+        cluster share a fold, and interval and p count clusters; ignoring clusters makes both too optimistic. Without
+        them, exact copies of a row are a cluster, and a note says so.
 
     Notes
     -----
@@ -389,8 +402,7 @@ def leakage(
             )
     rng = np.random.default_rng(random_state)
     require_same_columns({"Z": Z, "Z_test": Z_test})
-    Z = checked_rows(Z)
-    Z_test = None if Z_test is None else checked_rows(Z_test)
+    Z, Z_test = _in_range(checked_rows(Z), None if Z_test is None else checked_rows(Z_test))
     if concept_type == "continuous":
         if probe != "linear":
             raise InputError(f"A number is predicted by a linear probe only; got probe={probe!r}.")
@@ -412,15 +424,28 @@ def leakage(
     return _class_leakage(train, test, label, probe, cv, penalty, level, rng)
 
 
+def _in_range(Z: Array, Z_test: Array | None) -> tuple[Array, Array | None]:
+    """The rows, times a power of two if their squares would vanish; probes do not depend on the unit."""
+    largest = max(float(np.abs(rows).max(initial=0.0)) for rows in (Z, Z_test) if rows is not None)
+    if largest == 0.0 or largest > MIN_SIZE:
+        return Z, Z_test
+    unit = -int(np.frexp(largest)[1])
+    return np.ldexp(Z, unit), None if Z_test is None else np.ldexp(Z_test, unit)
+
+
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Rows with a known target (codes or numbers) and a positive weight; `known` says which of all rows they are."""
+    """Rows with a known target (codes or numbers) and a positive weight; `known` says which of all rows they are.
+
+    `duplicates` says that the clusters are copies of rows, found here.
+    """
 
     Z: Array
     target: Array
     weight: FloatArray
     known: BoolArray
     clusters: IntArray | None
+    duplicates: bool = False
 
 
 def _known_rows(
@@ -435,10 +460,36 @@ def _known_rows(
         raise InputError(f"sample_weight must be {n} finite numbers ≥ 0, one per row; got {weight.shape}.")
     weight = weight / (weight.max(initial=0.0) or 1.0)  # sums and squares of them neither overflow nor vanish
     known = present & (weight > 0)
-    cluster = None if clusters is None else cluster_codes(clusters, name, n)[known]
-    if known.all():
-        return _Rows(Z, target, weight, known, cluster)
-    return _Rows(Z[known], target[known], weight[known], known, cluster)
+    if not known.all():
+        Z, target, weight = Z[known], target[known], weight[known]
+    if clusters is not None:
+        return _Rows(Z, target, weight, known, cluster_codes(clusters, name, n)[known])
+    found = copies(row_hashes(Z), [target])
+    if found is None or not has_continuous_columns(Z[:CONTINUITY_ROWS]):
+        return _Rows(Z, target, weight, known, None)
+    return _Rows(Z, target, weight, known, found, duplicates=True)
+
+
+def _notes_on_copies(train: _Rows, test: _Rows | None, splits: list[tuple[Array, Array]]) -> tuple[str, ...]:
+    """Notes on copies of rows: in a set, on both sides of given folds, and in training and test set."""
+    notes = []
+    for rows, name in ((train, "Z"), (test, "Z_test")):
+        if rows is not None and rows.duplicates:
+            assert rows.clusters is not None
+            more = len(rows.Z) - int(rows.clusters.max()) - 1
+            notes.append(f"{more:,} of {len(rows.Z):,} rows of {name} are copies of others and count once with them")
+    if train.duplicates and _torn(train, splits):
+        notes.append("cv puts copies of a row on both sides of a fold, so that noise looks like a finding")
+    shared = 0 if test is None else int(np.isin(row_hashes(test.Z), row_hashes(train.Z)).sum())
+    if shared and has_continuous_columns(train.Z[:CONTINUITY_ROWS]):
+        notes.append(f"{shared:,} rows of Z_test are copies of rows of Z, on which the probe was trained")
+    return tuple(notes)
+
+
+def _torn(rows: _Rows, splits: list[tuple[Array, Array]]) -> bool:
+    """Whether a cluster has rows in a training set and in its test set."""
+    clusters = rows.clusters
+    return clusters is not None and any(np.isin(clusters[train], clusters[test]).any() for train, test in splits)
 
 
 def _decoded(concept: Array, n_rows: int, missing: Any, like: ClassLabel | None = None) -> ClassLabel:
@@ -495,7 +546,7 @@ def _class_leakage(
         rows=len(codes),
         probe=probe,
         level=level,
-        notes=scale_notes(train.Z),
+        notes=(*_notes_on_copies(train, test, splits), *scale_notes(train.Z)),
     )
 
 
@@ -531,7 +582,8 @@ def _number_leakage(
     r2, low, high, p = r2_summary(
         tested.target, found[:, 0], found[:, 1], tested.weight, inflation, level, tested.clusters
     )
-    return NumericLeakage(r2, low, high, p, len(found), level, (*filter(None, notes), *scale_notes(train.Z)))
+    notes += [*_notes_on_copies(train, test, splits), *scale_notes(train.Z)]
+    return NumericLeakage(r2, low, high, p, len(found), level, tuple(filter(None, notes)))
 
 
 def _predictions(
@@ -637,9 +689,10 @@ def _whole_clusters(clusters: IntArray, folds: int, rng: np.random.Generator, gr
 
 
 def _given_folds(cv: Any, rows: _Rows) -> list[tuple[Array, Array]]:
-    """Folds of a user; clusters must be on one side."""
-    clusters, splits = rows.clusters, splits_of_known(cv, rows.known, rows.target, rows.clusters, rows.Z)
-    if clusters is not None and any(np.isin(clusters[train], clusters[test]).any() for train, test in splits):
+    """Folds of a user; clusters must be on one side, unless they are copies of a row."""
+    given = None if rows.duplicates else rows.clusters
+    splits = splits_of_known(cv, rows.known, rows.target, given, rows.Z)
+    if not rows.duplicates and _torn(rows, splits):
         raise InputError(
             "cv: a cluster has rows in a training set and in its test set. Use an int, or a splitter that keeps "
             "clusters together, such as GroupKFold()."

@@ -19,7 +19,7 @@ from sklearn.neural_network import MLPClassifier
 from unspur._arrays import on_numpy
 from unspur._resources import one_scipy_thread
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
-from unspur.clusters import folds_by_cluster
+from unspur.clusters import folds_by_cluster, held_out
 from unspur.exceptions import InputError, NotFiniteError
 
 Kind: TypeAlias = Literal["linear", "mlp"]
@@ -83,13 +83,14 @@ def prepare_probe(
     """The function that trains a probe of codes 0…k−1 (n,), with positive weights (n,), on rows (n, d).
 
     Each class needs two rows or more. A linear probe makes its random draws here, so that several can be trained at
-    once; a network makes them in training. `clusters` (n,) are kept together in the folds that choose a linear probe.
+    once; a network makes them in training. `clusters` (n,) are kept together in the folds that choose a linear probe,
+    and in the rows that a network sets aside.
     """
     if kind == "linear":
         fold = None if penalty is not None else inner_folds(codes, rng, clusters)
         return lambda Z: LinearProbe.fit(Z, codes, n_classes, weight, fold, penalty)
     if kind == "mlp":
-        return lambda Z: SmallNetwork(Z, codes, n_classes, weight, rng)
+        return lambda Z: SmallNetwork(Z, codes, n_classes, weight, rng, clusters)
     raise InputError(f"probe is 'linear' or 'mlp'; got {kind!r}.")
 
 
@@ -648,13 +649,21 @@ class SmallNetwork:
     the epoch with the lowest loss on a fifth of the rows, which is held out, is kept.
     """
 
-    def __init__(self, Z: Array, codes: IntArray, n_classes: int, weight: FloatArray, rng: np.random.Generator) -> None:
+    def __init__(
+        self,
+        Z: Array,
+        codes: IntArray,
+        n_classes: int,
+        weight: FloatArray,
+        rng: np.random.Generator,
+        clusters: IntArray | None = None,
+    ) -> None:
         self.centre, unit, _ = spreads(Z)
         # Columns far shorter than the rest stay short: what a removal leaves of its axis is rounding.
         self.unit = np.maximum(unit, 1e-3 * np.median(unit[unit > 0])) if unit.any() else 1.0
         seed = int(rng.integers(2**31))
         self.model = MLPClassifier((HIDDEN_UNITS,), alpha=1.0, learning_rate_init=3e-3, random_state=seed)
-        aside = set_aside(codes, rng)
+        aside = set_aside(codes, rng, clusters)
         held = Z[aside], codes[aside], weight[aside]
         rows, labels = self._scaled(Z[~aside]), codes[~aside]
         chance = weight[~aside] / weight[~aside].sum()
@@ -682,8 +691,14 @@ class SmallNetwork:
         return np.clip((Z - self.centre) / self.unit, -MAX_INPUT_SPREADS, MAX_INPUT_SPREADS).astype(np.float32)
 
 
-def set_aside(codes: IntArray, rng: np.random.Generator, share: float = 0.2) -> BoolArray:
-    """Mask of a random share of each class, at least one row."""
+def set_aside(
+    codes: IntArray, rng: np.random.Generator, clusters: IntArray | None = None, share: float = 0.2
+) -> BoolArray:
+    """Mask of a random share of each class, at least one row; whole clusters, unless a class has too few of them."""
+    if clusters is not None:
+        whole = held_out(codes, share, rng, clusters)
+        if all(0 < whole[codes == code].sum() < np.sum(codes == code) for code in np.unique(codes)):
+            return whole
     mask = np.zeros(len(codes), dtype=bool)
     for code in np.unique(codes):
         members = rng.permutation(np.flatnonzero(codes == code))

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
+import scipy.linalg
 
 from unspur._arrays import on_numpy
 from unspur._typing import Array, FloatArray
 from unspur.exceptions import EmptySubspaceError, InputError
 from unspur.metrics.probes import checked_rows
 from unspur.subspace import Subspace
+
+#: Singular values below this share of the largest are rounding errors.
+MIN_SINGULAR_SHARE = 1e-10
 
 
 def explained_variance(rows: Array, feature: Array) -> float:
@@ -80,14 +84,8 @@ def shared_variance(a: Subspace, b: Subspace, covariance: Array | None = None) -
     if values[0] < -1e-8 * values[-1] or values[-1] <= 0:
         raise InputError(f"covariance must have eigenvalues ≥ 0, some positive; they reach down to {values[0]:.3g}.")
     root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
-    left, right = (_orthonormal(root @ s.basis) for s in (a, b))
+    left, right = (scipy.linalg.orth(root @ s.basis, rcond=MIN_SINGULAR_SHARE) for s in (a, b))
     smaller = min(left.shape[1], right.shape[1])
     if not smaller:
         raise InputError("The covariance has no variance inside one of the subspaces; nothing can be shared.")
     return float(np.sum((left.T @ right) ** 2) / smaller)
-
-
-def _orthonormal(columns: FloatArray) -> FloatArray:
-    """Orthonormal basis of the span of columns (d, k), without directions that are rounding errors."""
-    left, size, _ = np.linalg.svd(columns, full_matrices=False)
-    return np.asarray(left[:, size > 1e-10 * max(size[0], 1e-300)])

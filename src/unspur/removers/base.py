@@ -17,14 +17,20 @@ from sklearn.utils.validation import check_is_fitted
 
 from unspur._arrays import on_numpy, to_original_type, to_python
 from unspur._dates import as_date, is_date
-from unspur._parameters import keyword_only_after_y, restore_on_failure
 from unspur._reading import NUMBER, brief, require_kinds
 from unspur._resources import one_thread_if_small
 from unspur._typing import Array
-from unspur._validation import OTHER_NAMES, checked_z, in_numbers, require_finite
+from unspur._validation import (
+    OTHER_NAMES,
+    checked_z,
+    in_numbers,
+    keyword_only_after_y,
+    require_finite,
+    restore_on_failure,
+)
 from unspur._version import __version__
-from unspur.certificate import Certificate, certify, fingerprint, row_hashes
-from unspur.clusters import cluster_codes, copies, has_continuous_columns
+from unspur.certificate import Certificate, certify
+from unspur.clusters import cluster_codes, copies, fingerprint, has_continuous_columns, row_hashes
 from unspur.exceptions import InputError, NothingRemovedWarning, UsedRowsWarning
 from unspur.io import artifact
 from unspur.labels import class_label, label_columns, main_column, require_no_missing
@@ -33,7 +39,7 @@ from unspur.removers.concepts import read_concepts
 from unspur.removers.saved import require_numbers, require_sound
 from unspur.removers.seen_rows import SeenRows, Sketch, equal_but_for_rounding, merged_fingerprints
 from unspur.rows import StoredRows, backend_of, to_host
-from unspur.solvers.outcome import one_warning
+from unspur.solvers.descent import one_warning
 from unspur.subspace import AffineMap, Subspace
 
 #: Largest Dask array, in bytes as float64, whose rows a certificate brings to the host.
@@ -65,7 +71,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     - call `warn_if_nothing_removed`.
 
     Closed forms derive from `ClosedFormRemover` (leace.py), and methods that test directions use `FitData` and
-    `fit_each_concept` (multiclass.py), as `JSE` and `INLP` do.
+    `fit_each_concept` (problems.py), as `JSE` and `INLP` do.
     """
 
     # Arguments of `fit` are routed through pipelines and searches without asking the user to request each.
@@ -176,7 +182,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             require_no_missing(task, concepts.names)
         numbers = label_columns(concept, len(z), "concept").values() if kind == "continuous" else ()
         labels = concepts.labels if task is None else (task, *concepts.labels)
-        columns = [*numbers, *(np.where(label.present, label.codes, -1) for label in labels)]
+        columns = [*numbers, *(np.where(label.present, label.codes, np.nan) for label in labels)]
         copied = None if clusters is not None else copies(row_hashes(z), columns)
         if copied is not None and has_continuous_columns(z[:2000]):
             together = copied
@@ -202,7 +208,6 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 tuple(notes),
                 random_state,
                 None if together is None else together[known],
-                main,
                 concepts.dates,
             )
         return self.certificate_

@@ -76,7 +76,6 @@ def read_concepts(
     kind: ConceptType = "class",
     missing: Any = None,
     classes: Sequence[tuple[Any, ...]] | None = None,
-    name: str = "concept",
     names: tuple[str, ...] = (),
     varying: bool = True,
 ) -> Concepts:
@@ -86,9 +85,9 @@ def read_concepts(
     "auto", columns of many different numbers are refused: they may be either. Columns are brought into the order of
     `names`, those of earlier rows. A number must be `varying`, unless these are some rows of several.
     """
-    columns = label_columns(values, n_rows, name)
+    columns = label_columns(values, n_rows, "concept")
     if names:
-        ordered = columns_in_order(columns, names, name, "that of earlier rows")
+        ordered = columns_in_order(columns, names, "concept", "that of earlier rows")
         columns = dict(zip(names if set(columns) == set(names) else columns, ordered, strict=True))
     if kind == "continuous":
         numbers = np.stack(
@@ -102,7 +101,7 @@ def read_concepts(
     known = [None] * len(columns) if classes is None else classes
     if len(known) != len(columns):
         raise LabelError(
-            "{label} has {given} columns; {fitted} were fitted.", label=name, given=len(columns), fitted=len(known)
+            "{label} has {given} columns; {fitted} were fitted.", label="concept", given=len(columns), fitted=len(known)
         )
     labels = []
     for (called, column), expected in zip(columns.items(), known, strict=True):

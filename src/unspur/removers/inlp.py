@@ -2,42 +2,49 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 from tqdm.auto import tqdm
 
-from unspur._parameters import (
-    FIT_METADATA,
+from unspur._data import fit_arguments
+from unspur._typing import Array, FloatArray
+from unspur._validation import (
     OPTIONAL_COUNT,
     TEST_CONSTRAINTS,
     generator,
     keyword_only_after_y,
     sgd_settings,
 )
-from unspur._typing import Array, FloatArray
 from unspur.criteria import SMALLEST_GROUP, DirectionTests
 from unspur.options import SGD
-from unspur.removers.base import Remover
-from unspur.removers.folds import FoldedRows, HeldOutSplitter, Problem, assign_folds
 from unspur.removers.joint import EstimatedPair, FoldEstimates, Subspaces, choose_weight_decay, left_out_folds
-from unspur.removers.multiclass import BinaryFit, FitData, fit_each_concept
+from unspur.removers.problems import (
+    BinaryFit,
+    DirectionRemover,
+    FitData,
+    FoldedRows,
+    HeldOutSplitter,
+    Problem,
+    assign_folds,
+    fit_each_concept,
+)
 from unspur.rows import CONCEPT
-from unspur.solvers.few_rows import LogisticSolver
+from unspur.solvers.descent import Outcome
 from unspur.solvers.held_out_losses import GroupLosses
-from unspur.solvers.outcome import Outcome
-from unspur.solvers.sgd import solve_logistic_by_sgd
+from unspur.solvers.logistic import solve_logistic
+from unspur.solvers.sgd import solve_pair_by_sgd
 from unspur.solvers.statistics import Balance
-from unspur.solvers.whitening import Geometry
+from unspur.solvers.whitening import Geometry, Whitening
 from unspur.subspace import AffineMap, Subspace
-from unspur.trace import Step, Trace, Traces
+from unspur.trace import Step, Trace
 
 
-class INLP(Remover):
+class INLP(DirectionRemover):
     """Iterative null-space projection (Ravfogel et al., 2020), stopped by a test as in the JSE paper.
 
     A logistic regression predicts the concept from the remaining rows, and its direction is removed, until held-out
@@ -75,10 +82,6 @@ class INLP(Remover):
     removal_, trace_, classes_, concept_classes_, n_features_in_ :
         As in :class:`JSE`.
     """
-
-    __metadata_request__fit: ClassVar[dict[str, bool]] = FIT_METADATA
-    trace_type = Trace
-    trace_: Trace | Traces
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012 — scikit-learn's protocol
         **TEST_CONSTRAINTS,
@@ -138,14 +141,8 @@ class INLP(Remover):
         clusters_val: Array | None = None,
     ) -> Self:
         """Estimate what to remove; arguments are those of :meth:`JSE.fit`, and y is only needed for groups."""
-        train = {"X": X, "y": y, "concept": concept, "sample_weight": sample_weight, "clusters": clusters}
-        validation = {
-            "X": X_val,
-            "y": y_val,
-            "concept": concept_val,
-            "sample_weight": sample_weight_val,
-            "clusters": clusters_val,
-        }
+        train = fit_arguments(X, y, concept, sample_weight, clusters)
+        validation = fit_arguments(X_val, y_val, concept_val, sample_weight_val, clusters_val)
         with self._fitting(X):
             self._validate_params()
             needs_y = self.tests == "group" or self.balance in ("main", "group")
@@ -153,17 +150,9 @@ class INLP(Remover):
                 train["y"] = validation["y"] = None
             data = FitData.read(self, train, validation, needs_y=needs_y)
             inside, span = data.in_span() if SGD.of(self.solver) is None else (data, None)
-            found = fit_each_concept(inside, partial(self._fit_binary, HeldOutSplitter.reusable_cv(self.cv)))
-            spurious, removal = found.spurious, AffineMap.removing(found.spurious, found.centre)
-            if span is not None:
-                spurious, removal = span.lift_subspace(spurious), span.lift_map(removal)
-            self._set_removal(removal, spurious, Subspace.empty(removal.ambient))
-            self.trace_ = found.trace
-            self.classes_ = () if data.train.y is None else data.train.y.classes
-            self.concept_classes_ = data.concept_classes
-            self.n_iter_ = self.trace_.most_evaluations
-            self._store_row_hashes(data.seen_rows, data.validation_seen_rows)
-            data.warn_about_reused_rows(self.reused_rows_warning)
+            found = fit_each_concept(inside, functools.partial(self._fit_binary, HeldOutSplitter.reusable_cv(self.cv)))
+            removal = AffineMap.removing(found.spurious, found.centre)
+            self._set_fitted(data, found, span, removal, found.spurious, Subspace.empty(removal.ambient))
             self.warn_if_nothing_removed(self.max_directions)
         return self
 
@@ -192,14 +181,17 @@ class INLP(Remover):
         by_group = self.tests == "group"
         tests = DirectionTests(self.significance_level, by_group, 0.0, self.scalars, clusters=data.clusters)
         removed = FoldEstimates.empty(data.rows.n_features, counts.n_folds)
-        solve = LogisticSolver(data.rows, geometry)
+
+        @functools.cache
+        def whitening(weight_decay: float) -> Whitening:
+            return Whitening.of(geometry, weight_decay)
 
         def estimate(weight_decay: float) -> EstimatedPair:
             """The concept's direction in every estimate, as the first of a pair."""
             found, outcomes = [], []
             for subspace, fold in zip(removed.subspaces, left_out_folds(counts.n_folds), strict=True):
                 subspace = excluded.beside(subspace)
-                weights, outcome = self._weights(solve, data, geometry.centre, weight_decay, subspace, fold, rng)
+                weights, outcome = self._weights(data, whitening(weight_decay), weight_decay, subspace, fold, rng)
                 outcome.warn_unless_converged()
                 direction = subspace.reject(weights)
                 found.append(direction / max(np.linalg.norm(direction), np.finfo(np.float64).tiny))
@@ -237,28 +229,24 @@ class INLP(Remover):
 
     def _weights(
         self,
-        solve: LogisticSolver,
         data: FoldedRows,
-        centre: FloatArray,
+        whitening: Whitening,
         weight_decay: float,
         excluded: Subspace,
         fold: int | None,
         rng: np.random.Generator,
     ) -> tuple[FloatArray, Outcome]:
         """Weights (d,) that predict the concept, orthogonal to `excluded`, from the rows outside of one fold."""
-        counts, balance = data.counts, self.balance
-        sgd = SGD.of(self.solver)
+        rows, counts, balance, sgd = data.rows, data.counts, self.balance, SGD.of(self.solver)
         if sgd is None:
-            weighting = counts.weighting(counts.without(fold), balance)
-            fit = solve(weighting, CONCEPT, weight_decay, excluded, tol=self.tol, max_iter=self.max_iter)
+            weighting, allowed = counts.weighting(counts.without(fold), balance), whitening.excluding(excluded)
+            fit = solve_logistic(rows, weighting, allowed, CONCEPT, tol=self.tol, max_iter=self.max_iter)
             return fit.weights, fit.outcome
         watched = fold or 1
         train, held_out = (counts.weighting(mask, balance) for mask in (counts.without(watched), counts.only(watched)))
-        settings = sgd_settings(sgd, weight_decay)
-        weights, _, outcome = solve_logistic_by_sgd(
-            data.rows, train, held_out, centre, excluded, settings, rng, CONCEPT
-        )
-        return weights, outcome
+        settings, centre = sgd_settings(sgd, weight_decay), whitening.geometry.centre
+        found = solve_pair_by_sgd(rows, train, held_out, centre, excluded, settings, rng, only=CONCEPT)
+        return found.weights[0], found.outcome
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 
 from unspur._typing import FloatArray
 from unspur.criteria import LABEL, Average, DirectionTests, Role, Verdict
 from unspur.rows import CONCEPT, MAIN, RowSource
+from unspur.solvers.descent import Outcome
 from unspur.solvers.held_out_losses import GroupLosses
 from unspur.solvers.orthogonal_pair import Pair, PairLosses, PairSpace, WarmStart, solve_pairs
 from unspur.solvers.orthogonal_pair import directions as directions_of
-from unspur.solvers.outcome import Outcome
 from unspur.solvers.sgd import SGDSettings, solve_pair_by_sgd
 from unspur.solvers.statistics import Balance, CellCounts
 from unspur.solvers.whitening import Metric
@@ -60,17 +60,6 @@ def left_out_folds(n_folds: int) -> tuple[int | None, ...]:
     return (1,) if n_folds == 1 else (None, *range(1, n_folds + 1))
 
 
-class PairSolver(Protocol):
-    """Solves for one pair per estimate."""
-
-    @property
-    def space(self) -> PairSpace:
-        """Coordinates of the pairs."""
-
-    def __call__(self, excluded: Sequence[Subspace], warm_start: Sequence[WarmStart] | None = None) -> list[Pair]:
-        """Pairs orthogonal to one subspace each, started from solutions of neighbouring problems to save time."""
-
-
 @dataclass(frozen=True, slots=True)
 class ExactSolver:
     """`solvers.orthogonal_pair` for all estimates side by side; `at_zero` is the result of ``losses.at_zero()``."""
@@ -82,7 +71,7 @@ class ExactSolver:
     max_iter: int
 
     def __call__(self, excluded: Sequence[Subspace], warm_start: Sequence[WarmStart] | None = None) -> list[Pair]:
-        """Solve for all pairs."""
+        """Pairs orthogonal to one subspace each, started from solutions of neighbouring problems to save time."""
         spaces = [self.space.excluding(subspace) for subspace in excluded]
         pairs = solve_pairs(
             self.losses, spaces, self.at_zero, warm_start=warm_start, tol=self.tol, max_iter=self.max_iter
@@ -128,6 +117,9 @@ class SGDSolver:
             pair.outcome.warn_unless_converged()
             pairs.append(pair)
         return pairs
+
+
+PairSolver: TypeAlias = ExactSolver | SGDSolver
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,29 +8,26 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from numbers import Integral, Real
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 from tqdm.auto import tqdm
 
-from unspur._parameters import (
-    FIT_METADATA,
+from unspur._data import fit_arguments
+from unspur._reading import require_kinds
+from unspur._typing import Array, FloatArray
+from unspur._validation import (
     OPTIONAL_COUNT,
     TEST_CONSTRAINTS,
     generator,
     keyword_only_after_y,
     sgd_settings,
 )
-from unspur._reading import require_kinds
-from unspur._typing import Array, FloatArray
 from unspur.criteria import SMALLEST_GROUP, DirectionTests, Role
 from unspur.exceptions import EmptySubspaceError, SearchLimitWarning, SlowFitWarning, TaskLostWarning
 from unspur.options import SGD, PaperVariant
-from unspur.removers.base import Remover
-from unspur.removers.folds import FoldedRows, HeldOutSplitter, Problem, assign_folds
 from unspur.removers.joint import (
     WEIGHT_DECAYS,
     EstimatedPair,
@@ -44,13 +41,25 @@ from unspur.removers.joint import (
     estimate_subspaces,
     left_out_folds,
 )
-from unspur.removers.multiclass import BinaryFit, ConceptFits, FitData, first_problem, fit_each_concept
+from unspur.removers.problems import (
+    BinaryFit,
+    ConceptFits,
+    DirectionRemover,
+    FitData,
+    FoldedRows,
+    HeldOutSplitter,
+    Problem,
+    assign_folds,
+    first_problem,
+    fit_each_concept,
+)
 from unspur.rows import CONCEPT, MAIN, training_part
+from unspur.solvers.held_out_losses import HeldOutClusters
 from unspur.solvers.orthogonal_pair import PairLosses, PairSpace, Spectrum, require_room
 from unspur.solvers.statistics import Balance
 from unspur.solvers.whitening import MAX_NATIVE_CONDITION, Geometry, Metric
 from unspur.subspace import AffineMap, Subspace
-from unspur.trace import TaskPredictability, Trace, Traces, task_removed_warning
+from unspur.trace import TaskPredictability, Trace, task_removed_warning
 
 #: Tolerance to choose a weight decay with, and rows of each group: its loss need only be known to within a standard
 #: error that is small beside the gain that would be negligible.
@@ -65,7 +74,7 @@ _SPEED_ADVICE = (
 )
 
 
-class JSE(Remover):
+class JSE(DirectionRemover):
     """Joint Subspace Estimation (Holstege et al., ICML 2024).
 
     Estimates two orthogonal subspaces at once, one for the concept and one for the main task, decides by tests on
@@ -171,10 +180,6 @@ class JSE(Remover):
     Subspace(dim=1, ambient=20)
     """
 
-    __metadata_request__fit: ClassVar[dict[str, bool]] = FIT_METADATA
-    trace_type = Trace
-    trace_: Trace | Traces
-
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012 — scikit-learn's protocol
         **TEST_CONSTRAINTS,
         "correction": [StrOptions({"none", "looks"})],
@@ -276,30 +281,14 @@ class JSE(Remover):
         were accepted, issues a TaskLostWarning: the concept is then so much easier to predict that it is found in every
         direction.
         """
-        train = {"X": X, "y": y, "concept": concept, "sample_weight": sample_weight, "clusters": clusters}
-        validation = {
-            "X": X_val,
-            "y": y_val,
-            "concept": concept_val,
-            "sample_weight": sample_weight_val,
-            "clusters": clusters_val,
-        }
+        train = fit_arguments(X, y, concept, sample_weight, clusters)
+        validation = fit_arguments(X_val, y_val, concept_val, sample_weight_val, clusters_val)
         with self._fitting(X):
             self._validate_params()
             data = FitData.read(self, train, validation, needs_y=True)
-            cv = HeldOutSplitter.reusable_cv(self.cv)
             inside, span = data.in_span() if SGD.of(self.solver) is None else (data, None)
-            found, metric = self._fit_in_metric(inside, cv)
-            spurious, main, removal = self._removal(found, metric)
-            if span is not None:
-                spurious, main, removal = span.lift_subspace(spurious), span.lift_subspace(main), span.lift_map(removal)
-            self._set_removal(removal, spurious, main)
-            self.trace_ = found.trace
-            self.classes_ = data.train.main.classes
-            self.concept_classes_ = data.concept_classes
-            self.n_iter_ = self.trace_.most_evaluations
-            self._store_row_hashes(data.seen_rows, data.validation_seen_rows)
-            data.warn_about_reused_rows(self.reused_rows_warning)
+            found, metric = self._fit_in_metric(inside)
+            self._set_fitted(data, found, span, *self._removal(found, metric))
             self.warn_if_nothing_removed(self.max_spurious)
             if self.search_limit_warning:
                 warnings.warn(f"{self.search_limit_warning} {_SPEED_ADVICE}", SearchLimitWarning, stacklevel=3)
@@ -339,8 +328,8 @@ class JSE(Remover):
     def _notes(self) -> list[str]:
         return [*super()._notes(), *filter(None, [self.search_limit_warning, self.task_removed_warning])]
 
-    def _removal(self, found: ConceptFits, metric: Metric | None) -> tuple[Subspace, Subspace, AffineMap]:
-        """Both subspaces and the map that `transform` applies, in the coordinates of the rows."""
+    def _removal(self, found: ConceptFits, metric: Metric | None) -> tuple[AffineMap, Subspace, Subspace]:
+        """The map that `transform` applies, and both subspaces, in the coordinates of the rows."""
         onto_main = self._variant.output == "onto_main"
         if onto_main and not found.main.dim:
             tests = "\n".join(map(str, found.traces))
@@ -350,17 +339,38 @@ class JSE(Remover):
             )
         if metric is not None:
             removal = metric.keeping(found.main) if onto_main else metric.removing(found.spurious)
-            return metric.weights_of(found.spurious), metric.weights_of(found.main), removal
+            return removal, metric.weights_of(found.spurious), metric.weights_of(found.main)
         make, subspace = (AffineMap.keeping, found.main) if onto_main else (AffineMap.removing, found.spurious)
-        return found.spurious, found.main, make(subspace, found.centre)
+        return make(subspace, found.centre), found.spurious, found.main
 
-    def _fit_in_metric(self, data: FitData, cv: Any) -> tuple[ConceptFits, Metric | None]:
-        """Fit in the given metric, or in each of the grid and keep the best."""
-        folded: dict[tuple[Any, ...], FoldedRows] = {}
+    def _fit_in_metric(self, data: FitData) -> tuple[ConceptFits, Metric | None]:
+        """Fit in the given metric, or in each of the grid and keep the best; the metric is None for the Euclidean."""
+        cv, folded = HeldOutSplitter.reusable_cv(self.cv), dict[Any, FoldedRows]()
+
+        def in_folds(problem: Problem, rng: np.random.Generator) -> FoldedRows:
+            """The rows of a problem in folds, kept for the next metric; not for SGD, which draws after the folds."""
+            labels = problem.train.concept, problem.train.main
+            key = tuple((label.name, label.of_class) for label in labels)
+            if key not in folded or SGD.of(self.solver):
+                by_group, splitter = self._variant.tests == "group", HeldOutSplitter(cv, rng)
+                folded.clear()  # columns of many classes would take more memory than the rows
+                folded[key] = assign_folds(problem, splitter, by_group=by_group, smallest_group=self.smallest_group)
+            return folded[key]
 
         def fit(tau: float) -> tuple[ConceptFits, Metric | None]:
-            metric = self._metric_of(data, cv, tau, folded)
-            return fit_each_concept(data, partial(self._fit_binary, cv, metric, folded)), metric
+            metric = None
+            if tau:  # one metric for all concepts and classes, from the rows of the first
+                first = in_folds(first_problem(data), generator(self.random_state))
+                weighting = first.counts.weighting(first.counts.estimated_on, "none")
+                metric = Metric.of_rows(first.rows, weighting, tau, symmetric=SGD.of(self.solver) is not None)
+
+            def fit_binary(problem: Problem, excluded: Subspace, main_only: bool) -> BinaryFit:
+                rng = generator(self.random_state)
+                rows = in_folds(problem, rng)
+                with self._progress() as progress:
+                    return self._search(rows, metric, rng, progress, excluded, main_only)
+
+            return fit_each_concept(data, fit_binary), metric
 
         if self.metric != "auto" or self.orthogonality != "deprecated":
             self.metric_, self.metric_losses_ = self._given_metric(), {}
@@ -386,50 +396,9 @@ class JSE(Remover):
         )
         return tau
 
-    def _metric_of(
-        self, data: FitData, cv: Any, tau: float, folded: dict[tuple[Any, ...], FoldedRows]
-    ) -> Metric | None:
-        """One metric for all concepts and classes, from the rows of the first; None for the Euclidean one."""
-        if tau == 0.0:
-            return None
-        first = self._folded(first_problem(data), cv, generator(self.random_state), folded)
-        counts = first.counts
-        weighting, by_sgd = counts.weighting(counts.estimated_on, "none"), SGD.of(self.solver) is not None
-        return Metric.of_rows(first.rows, weighting, tau, symmetric=by_sgd)
-
     @property
     def _variant(self) -> PaperVariant:
         return self.variant or PaperVariant()
-
-    def _folded(
-        self, problem: Problem, cv: Any, rng: np.random.Generator, known: dict[tuple[Any, ...], FoldedRows]
-    ) -> FoldedRows:
-        """The rows of a problem in folds, `known` by its labels if they were the last to be needed.
-
-        SGD draws its minibatches after the folds, so that these are drawn again.
-        """
-        labels = problem.train.concept, problem.train.main
-        key = tuple((label.name, label.of_class) for label in labels)
-        if key not in known or SGD.of(self.solver):
-            by_group, splitter = self._variant.tests == "group", HeldOutSplitter(cv, rng)
-            known.clear()  # columns of many classes would take more memory than the rows
-            known[key] = assign_folds(problem, splitter, by_group=by_group, smallest_group=self.smallest_group)
-        return known[key]
-
-    def _fit_binary(
-        self,
-        cv: Any,
-        metric: Metric | None,
-        folded: dict[tuple[Any, ...], FoldedRows],
-        problem: Problem,
-        excluded: Subspace,
-        main_only: bool,
-    ) -> BinaryFit:
-        """Fit one binary concept and one binary main label; with `main_only`, find main-task directions only."""
-        rng = generator(self.random_state)
-        data = self._folded(problem, cv, rng, folded)
-        with self._progress() as progress:
-            return self._search(data, metric, rng, progress, excluded, main_only)
 
     def _search(
         self,
@@ -440,42 +409,42 @@ class JSE(Remover):
         excluded: Subspace,
         main_only: bool,
     ) -> BinaryFit:
-        """Choose weight decay and Δ, then run the two loops."""
+        """Fit one binary concept and main label: choose weight decay and Δ, then run the two loops.
+
+        With `main_only`, find main-task directions only.
+        """
         counts, variant = data.counts, self._variant
         in_float64 = metric is not None and metric.condition > MAX_NATIVE_CONDITION
-        geometry = Geometry.of_rows(
-            data.rows, counts.weighting(counts.estimated_on, self.balance), in_float64=in_float64
-        )
         inverse_factor = None if metric is None else metric.inverse_factor
-        spectrum = Spectrum.of(geometry, inverse_factor, data.rows.dtype.itemsize)
+        weighting = counts.weighting(counts.estimated_on, self.balance)
+        spectrum = Spectrum.of(
+            Geometry.of_rows(data.rows, weighting, in_float64=in_float64), inverse_factor, data.rows.dtype.itemsize
+        )
         require_room(len(spectrum.variance), data.rows.n_features)
         by_group = variant.tests == "group"
         tests = DirectionTests(self.significance_level, by_group, 0.0, variant.scalars, clusters=data.clusters)
         make_solver = self._solver_factory(data, spectrum, inverse_factor, rng)
-
-        def joint(data: FoldedRows, solver: PairSolver) -> JointEstimation:
-            return JointEstimation(data.rows, data.counts, solver, tests, spectrum.centre, excluded, metric=metric)
-
-        first: dict[float, EstimatedPair] = {}
-
-        def first_loss(value: float) -> tuple[float, float]:
-            progress("main", 0, 0)
-            last = next(reversed(first.values()), None)
-            estimation = joint(few, make_rough_solver(value, max(self.tol, WEIGHT_DECAY_TOL)))
-            first[value] = pair = estimation.pair(estimation.empty, {CONCEPT: last, MAIN: last})
-            concept, main = estimation.own_losses(pair)
-            return concept.mean + main.mean, float(np.hypot(concept.error, main.error))
-
-        scores: dict[float, tuple[float, float]] = {}
         weight_decay = WEIGHT_DECAYS[0] if self.weight_decay == "auto" else float(self.weight_decay)
-        estimation = joint(data, make_solver(weight_decay, self.tol))
+        solver, centre = make_solver(weight_decay, self.tol), spectrum.centre
+        estimation = JointEstimation(data.rows, counts, solver, tests, centre, excluded, metric=metric)
+        scores: dict[float, tuple[float, float]] = {}
         # Earlier classes may have left no room for a pair; then there is none to choose by, and none is estimated.
         if self.weight_decay == "auto" and estimation.n_free(estimation.empty) >= 2:
             few = data if SGD.of(self.solver) else data.sample(WEIGHT_DECAY_ROWS, np.random.default_rng(0))
-            make_rough_solver = make_solver if few is data else self._solver_factory(few, spectrum, inverse_factor, rng)
+            make_rough = make_solver if few is data else self._solver_factory(few, spectrum, inverse_factor, rng)
+            first: dict[float, EstimatedPair] = {}
+
+            def first_loss(value: float) -> tuple[float, float]:
+                progress("main", 0, 0)
+                last, solver = next(reversed(first.values()), None), make_rough(value, max(self.tol, WEIGHT_DECAY_TOL))
+                rough = replace(estimation, rows=few.rows, counts=few.counts, solver=solver)
+                first[value] = pair = rough.pair(rough.empty, {CONCEPT: last, MAIN: last})
+                concept, main = rough.own_losses(pair)
+                return concept.mean + main.mean, float(np.hypot(concept.error, main.error))
+
             weight_decay, scores = choose_weight_decay(first_loss, float(tests.chance_loss(counts).sum()))
-        solver = make_solver(weight_decay, self.tol)
-        estimation = replace(joint(data, solver), first_guess=first.get(weight_decay))
+            solver = make_solver(weight_decay, self.tol)
+            estimation = replace(estimation, solver=solver, first_guess=first[weight_decay])
         if self.delta == "auto":
             progress("main", 0, 0)
             tests = replace(tests, reference=_best_directions(estimation))
@@ -582,10 +551,12 @@ def _task_predictability(plain: JointEstimation, fixed: JointEstimation, removed
     counts. That of `fixed` gives groups equal weight.
     """
     clusters, counts = plain.tests.clusters, plain.counts
-    tests = replace(
-        plain.tests, by_group=False, delta=0.0, reference=None, clusters=None if clusters is None else clusters.pooled()
+    pooled, grouped = (
+        None if clusters is None else HeldOutClusters.of(clusters.cluster, clusters.cell, clusters.weight, by_group=by)
+        for by in (False, True)
     )
-    by_group = replace(tests, by_group=True, clusters=None if clusters is None else clusters.by_labels())
+    tests = replace(plain.tests, by_group=False, delta=0.0, reference=None, clusters=pooled)
+    by_group = replace(tests, by_group=True, clusters=grouped)
     (before, after), (fixed_before, fixed_after) = (
         [joint.test("main", joint.best_direction(MAIN, excluded)).informative for excluded in (joint.empty, removed)]
         for joint in (replace(plain, tests=tests), replace(fixed, tests=by_group))

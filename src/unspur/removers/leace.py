@@ -22,17 +22,22 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
-import scipy.linalg
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from unspur._arrays import cast, like, namespace, rounded
-from unspur._parameters import BALANCE, MISSING, STRENGTH, keyword_only_after_y
 from unspur._reading import NUMBER, require_kinds
-from unspur._resources import one_scipy_thread
 from unspur._text import filled
 from unspur._typing import Array, BoolArray, FloatArray
-from unspur._validation import checked_weights, checked_z, column_names
+from unspur._validation import (
+    BALANCE,
+    MISSING,
+    STRENGTH,
+    checked_weights,
+    checked_z,
+    column_names,
+    keyword_only_after_y,
+)
 from unspur.exceptions import (
     EverythingRemovedWarning,
     IllConditionedWarning,
@@ -61,9 +66,10 @@ from unspur.removers.concepts import (
     require_digits,
 )
 from unspur.removers.seen_rows import check_and_remember
-from unspur.rows import Block, Columns, MemoryRows, RowSource, backend_of, persisted, rows_of, to_host
-from unspur.solvers.row_span import RowSpan
-from unspur.solvers.statistics import COVARIANCE_OVERFLOWS, Covariances, keeps_digits
+from unspur.rows import Block, Columns, RowSource, backend_of, persisted, rows_of, to_host
+from unspur.solvers.row_span import WideRows
+from unspur.solvers.statistics import COVARIANCE_OVERFLOWS, Covariances, require_variation
+from unspur.solvers.whitening import Whitener, covariances_of
 from unspur.subspace import AffineMap, Subspace
 
 Form: TypeAlias = Literal["sal", "leace", "splince"]
@@ -78,61 +84,6 @@ MAX_REMOVED_SHARE = 0.9
 MAX_GRAIN, MAX_GRAIN_OF_COPIES = 1e-5, 1e-10
 #: Relative rounding error of types that are widened before rows are summed.
 HALF_PRECISION = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
-
-
-@dataclass(frozen=True, slots=True)
-class ClosedFormTrace:
-    """What a closed form did: concept columns, removed directions, dropped singular values, rank and condition.
-
-    `rounding` is the correlation with the concept that rounding brings back along the removed directions, on the rows
-    of the fit; 0 if the rows have enough digits not to be checked. `notes` are about the labels, such as a few rows
-    that hold most of the variance of a number.
-    """
-
-    method: str
-    columns: int
-    removed: int
-    dropped: tuple[float, ...]
-    rank: int
-    condition: float
-    rounding: float = 0.0
-    notes: tuple[str, ...] = ()
-
-    @property
-    def stopped(self) -> str:
-        """Why no more is removed."""
-        return "the rows have no covariance with the concept" if not self.removed else "closed form"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, ready for JSON."""
-        return asdict(self) | {"dropped": list(self.dropped), "notes": list(self.notes)}
-
-    @classmethod
-    def from_dict(cls, saved: dict[str, Any]) -> ClosedFormTrace:
-        """Inverse of `to_dict`."""
-        whole = {"columns": int, "removed": int, "rank": int}
-        saved = {"rounding": 0.0, "notes": [], **saved}  # which older files do not have
-        numbers = {"dropped": [NUMBER], "condition": NUMBER, "rounding": NUMBER}
-        require_kinds(saved, {"method": str, **whole, **numbers, "notes": [str]}, "the trace")
-        return cls(**{**saved, "dropped": tuple(saved["dropped"]), "notes": tuple(saved["notes"])})
-
-    def __str__(self) -> str:
-        what = f"{_count(self.removed, 'direction')} removed for {_count(self.columns, 'concept column')}"
-        lines = [f"{self.method}: {what} (rows of rank {self.rank})"]
-        if self.dropped:
-            values = ", ".join(f"{value:.1e}" for value in self.dropped)
-            lines.append(f"dropped as dependent or without covariance: {len(self.dropped)} (singular values {values})")
-        if self.condition > 1:
-            lines.append(f"condition of the split between concept and task: {self.condition:.3g}")
-        if self.rounding:
-            lines.append(f"rounding brings the concept back: correlation {self.rounding:.2f} along a removed direction")
-        return "\n".join([*lines, *(filled(f"note: {note}", further="  ") for note in self.notes)])
-
-    __repr__ = __str__
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +116,7 @@ def closed_form(
     covariance = moments.covariance
     if not np.isfinite(covariance).all():
         raise InputError(COVARIANCE_OVERFLOWS)
-    if not moments.live.any():
-        raise InputError("All rows are the same: every column of X is constant. Nothing can be estimated.")
+    require_variation(moments.live, np.diag(covariance), moments.mean_x)
     whiten = whitener or Whitener.of(covariance, moments.noise)
     concept = _Columns.of(moments, whiten, slice(0, n_concept))
     task = _Columns.of(moments, whiten, slice(n_concept, None))
@@ -190,141 +140,6 @@ def closed_form(
     spurious = Subspace.spanned_by(left)
     faint = np.column_stack([right, whiten.transposed(concept.faint)])
     return ClosedForm(AffineMap(moments.mean_x, right, left, "remove"), spurious, main, trace, faint)
-
-
-@dataclass(frozen=True, slots=True)
-class WideRows:
-    """The span of rows with more features than rows, after division by `unit` (d,)."""
-
-    span: RowSpan
-    unit: FloatArray
-
-    @classmethod
-    def of(cls, rows: RowSource, *, scaled: bool) -> tuple[RowSource, WideRows | None]:
-        """The rows that count in coordinates of their span, and that; all as they are, and None, if they are not wide.
-
-        If `scaled`, columns get unit variance first, as `Whitener` has them.
-        """
-        if type(rows) is not MemoryRows or not rows.n_rows < rows.n_features:
-            return rows, None
-        every = rows.columns
-        live = every.weight > 0
-        z, columns = rows.z[live], Columns(every.targets[:, live], every.cell[live], every.weight[live], every.n_folds)
-        unit = np.ones(rows.n_features)
-        if scaled and live.any():
-            share = columns.weight / columns.weight.sum()
-            mean = share @ z
-            with np.errstate(over="ignore"):
-                deviation = np.sqrt(share @ (z - mean) ** 2)
-            if not np.isfinite(deviation).all():
-                raise InputError(COVARIANCE_OVERFLOWS)
-            unit = np.where(deviation > 1e-13 * np.abs(mean), deviation, 1.0)  # more than rounding of the mean
-        span, (inside,) = RowSpan.of((z / unit).astype(rows.dtype), whole=True) if len(z) else (None, [None])
-        return (rows, None) if span is None else (MemoryRows(inside, columns), cls(span, unit))
-
-    def moments(self, inside: Covariances) -> Covariances:
-        """Moments of the coordinates as moments of the rows, with their d × d matrix."""
-        span, unit = self.span, self.unit
-        xx = unit[:, None] * span.lift(span.lift(inside.xx).T) * unit
-        xt = unit[:, None] * span.lift(inside.xt.T).T
-        return replace(inside, mean_x=unit * span.lift_point(inside.mean_x), xx=xx, xt=xt)
-
-
-def correlation_in_rounding(rows: RowSource, form: ClosedForm, kind: str) -> float:
-    """Largest correlation of the cleaned rows, in their own type, with a concept column along a faint direction.
-
-    It is zero in exact arithmetic. Where columns are nearly copies of each other, or rows are coarse, cleaned rows are
-    rounding errors along these directions, which may be correlated with the concept. `kind` is the original type of the
-    rows: half precision has been widened here.
-    """
-    lengths = np.linalg.norm(form.faint, axis=0)
-    directions = (form.faint / np.where(lengths > 0, lengths, 1.0))[:, lengths > 0]
-    removal, columns = form.removal, form.trace.columns
-
-    def moments(block: Block) -> Array:
-        clean = cast(rounded(removal(block.z), kind), np.float64) - like(removal.centre, block.weight)
-        scores, weight = (clean @ like(directions, clean)).T, block.weight
-        targets = cast(block.targets[:columns], np.float64)
-        ones = (weight * 0.0 + 1.0)[None]
-        both = namespace(scores).concat([ones, scores, targets])
-        return (both * weight) @ both.T
-
-    sums = rows.sum(moments)
-    second = sums / sums[0, 0] - np.outer(sums[0], sums[0]) / sums[0, 0] ** 2
-    variance = np.maximum(np.diag(second), 0.0)
-    unit = np.sqrt(np.where(variance > 0, variance, np.inf))
-    correlation = np.abs(second / np.outer(unit, unit))
-    return float(np.max(correlation[1 : directions.shape[1] + 1, directions.shape[1] + 1 :], initial=0.0))
-
-
-@dataclass(frozen=True, slots=True)
-class Whitener:
-    """``L⁻¹`` for Σ = L Lᵀ: lower triangular, or from eigenvectors of the correlations if Σ may be singular.
-
-    Then L = D U Λ^½ (d, r), with D the standard deviations, so that small features count like large ones. Along the
-    last ``r − rank`` columns of U the moments cannot tell whether the rows vary. There the variance counts as one, so
-    that covariance with the concept is removed like the rest, and nothing is divided by rounding error.
-    """
-
-    lower: FloatArray | None
-    deviation: FloatArray
-    vectors: FloatArray
-    roots: FloatArray
-    rank: int
-
-    @classmethod
-    def of(cls, covariance: FloatArray, noise: float) -> Whitener:
-        """By Cholesky if all pivots are clearly above the noise of the moments, else by eigenvalues."""
-        clear = cls.by_cholesky(covariance, noise)
-        return cls.by_eigenvalues(covariance, noise) if clear is None else clear
-
-    @classmethod
-    def by_eigenvalues(cls, covariance: FloatArray, noise: float, *, scaled: bool = True) -> Whitener:
-        """The whitener of any rows; columns of other scales count alike if `scaled`."""
-        live, scale, correlation = _correlation(covariance)
-        if not scaled:
-            live, scale, correlation = np.ones_like(live), np.ones_like(scale), covariance
-        # Constant columns are left out: scaled to unit variance, their rounding errors would count like a feature.
-        values, inside = np.linalg.eigh(correlation[np.ix_(live, live)])
-        values, inside = values[::-1], inside[:, ::-1]
-        real = values > max(1e-12, noise) * values[0]
-        vectors = np.zeros((len(live), len(values)))
-        vectors[live] = inside
-        return cls(None, scale, vectors, np.sqrt(np.where(real, values, 1.0)), int(real.sum()))
-
-    @classmethod
-    def by_cholesky(cls, covariance: FloatArray, noise: float) -> Whitener | None:
-        """The whitener of rows that clearly have full rank; None for others."""
-        live, scale, correlation = _correlation(covariance)
-        try:
-            lower = np.linalg.cholesky(correlation) if live.all() else np.empty((0, 0))
-        except np.linalg.LinAlgError:
-            return None
-        if not lower.size or np.diag(lower).min() ** 2 <= max(1e-10, noise):
-            return None
-        return cls(scale[:, None] * lower, scale, np.empty((0, 0)), np.empty(0), len(lower))
-
-    def __call__(self, columns: FloatArray) -> FloatArray:
-        """``L⁻¹ columns``."""
-        if self.lower is None:
-            return (self.vectors.T @ (columns / self.deviation[:, None])) / self.roots[:, None]
-        with one_scipy_thread():
-            return np.asarray(scipy.linalg.solve_triangular(self.lower, columns, lower=True))
-
-    def transposed(self, columns: FloatArray) -> FloatArray:
-        """``L⁻ᵀ columns``."""
-        if self.lower is None:
-            return (self.vectors @ (columns / self.roots[:, None])) / self.deviation[:, None]
-        with one_scipy_thread():
-            return np.asarray(scipy.linalg.solve_triangular(self.lower, columns, lower=True, trans="T"))
-
-
-def _correlation(covariance: FloatArray) -> tuple[BoolArray, FloatArray, FloatArray]:
-    """Which columns vary (d,), their standard deviations (d,), 1 for the others, and correlations (d, d)."""
-    deviation = np.sqrt(np.maximum(np.diag(covariance), 0.0))
-    live = deviation > 0
-    scale = np.where(live, deviation, 1.0)
-    return live, scale, covariance / np.outer(scale, scale)
 
 
 class _Columns(NamedTuple):
@@ -393,23 +208,59 @@ def _split(concept: FloatArray, task: FloatArray) -> tuple[FloatArray, FloatArra
     return q, vt.T / sines, float(1.0 / sines.min())
 
 
-def covariances_of(rows: RowSource, *, rotated: bool = False) -> tuple[Covariances, Whitener | None]:
-    """Moments from products in the type of the rows, which are faster, or in float64 if their rank is in doubt.
+@dataclass(frozen=True, slots=True)
+class ClosedFormTrace:
+    """What a closed form did: concept columns, removed directions, dropped singular values, rank and condition.
 
-    With them comes the whitener, if one was made to decide that, or if rows are `rotated`: coordinates in a span, of
-    which the small ones are rounding errors and must not be scaled up.
+    `rounding` is the correlation with the concept that rounding brings back along the removed directions, on the rows
+    of the fit; 0 if the rows have enough digits not to be checked. `notes` are about the labels, such as a few rows
+    that hold most of the variance of a number.
     """
-    if rotated:
-        moments = Covariances.of(rows, in_float64=True)
-        return moments, Whitener.by_eigenvalues(moments.covariance, moments.noise, scaled=False)
-    moments = Covariances.of(rows)
-    if rows.dtype == np.float64:
-        return moments, None
-    if keeps_digits(moments.xx, rows):
-        whitener = Whitener.by_cholesky(moments.covariance, moments.noise)
-        if whitener is not None:
-            return moments, whitener
-    return Covariances.of(rows, in_float64=True), None
+
+    method: str
+    columns: int
+    removed: int
+    dropped: tuple[float, ...]
+    rank: int
+    condition: float
+    rounding: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def stopped(self) -> str:
+        """Why no more is removed."""
+        return "the rows have no covariance with the concept" if not self.removed else "closed form"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, ready for JSON."""
+        return asdict(self) | {"dropped": list(self.dropped), "notes": list(self.notes)}
+
+    @classmethod
+    def from_dict(cls, saved: dict[str, Any]) -> ClosedFormTrace:
+        """Inverse of `to_dict`."""
+        whole = {"columns": int, "removed": int, "rank": int}
+        saved = {"rounding": 0.0, "notes": [], **saved}  # which older files do not have
+        numbers = {"dropped": [NUMBER], "condition": NUMBER, "rounding": NUMBER}
+        require_kinds(saved, {"method": str, **whole, **numbers, "notes": [str]}, "the trace")
+        return cls(**{**saved, "dropped": tuple(saved["dropped"]), "notes": tuple(saved["notes"])})
+
+    def __str__(self) -> str:
+        what = f"{_count(self.removed, 'direction')} removed for {_count(self.columns, 'concept column')}"
+        lines = [f"{self.method}: {what} (rows of rank {self.rank})"]
+        if self.dropped:
+            values = ", ".join(f"{value:.1e}" for value in self.dropped)
+            lines.append(f"dropped as dependent or without covariance: {len(self.dropped)} (singular values {values})")
+        if self.condition > 1:
+            lines.append(f"condition of the split between concept and task: {self.condition:.3g}")
+        if self.rounding:
+            lines.append(f"rounding brings the concept back: correlation {self.rounding:.2f} along a removed direction")
+        return "\n".join([*lines, *(filled(f"note: {note}", further="  ") for note in self.notes)])
+
+    __repr__ = __str__
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
 def _readable(y: Array | None, name: str, n_rows: int) -> ClassLabel | None:
@@ -842,3 +693,30 @@ class SPLINCE(ClosedFormRemover):
     """
 
     _form = "splince"
+
+
+def correlation_in_rounding(rows: RowSource, form: ClosedForm, kind: str) -> float:
+    """Largest correlation of the cleaned rows, in their own type, with a concept column along a faint direction.
+
+    It is zero in exact arithmetic. Where columns are nearly copies of each other, or rows are coarse, cleaned rows are
+    rounding errors along these directions, which may be correlated with the concept. `kind` is the original type of the
+    rows: half precision has been widened here.
+    """
+    lengths = np.linalg.norm(form.faint, axis=0)
+    directions = (form.faint / np.where(lengths > 0, lengths, 1.0))[:, lengths > 0]
+    removal, columns = form.removal, form.trace.columns
+
+    def moments(block: Block) -> Array:
+        clean = cast(rounded(removal(block.z), kind), np.float64) - like(removal.centre, block.weight)
+        scores, weight = (clean @ like(directions, clean)).T, block.weight
+        targets = cast(block.targets[:columns], np.float64)
+        ones = (weight * 0.0 + 1.0)[None]
+        both = namespace(scores).concat([ones, scores, targets])
+        return (both * weight) @ both.T
+
+    sums = rows.sum(moments)
+    second = sums / sums[0, 0] - np.outer(sums[0], sums[0]) / sums[0, 0] ** 2
+    variance = np.maximum(np.diag(second), 0.0)
+    unit = np.sqrt(np.where(variance > 0, variance, np.inf))
+    correlation = np.abs(second / np.outer(unit, unit))
+    return float(np.max(correlation[1 : directions.shape[1] + 1, directions.shape[1] + 1 :], initial=0.0))

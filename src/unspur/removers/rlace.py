@@ -26,34 +26,32 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from tqdm.auto import tqdm
 
 from unspur._arrays import cast, like
-from unspur._parameters import BALANCE, MISSING, STRENGTH, generator, keyword_only_after_y, sgd_settings
 from unspur._reading import NUMBER, require_kinds
 from unspur._typing import Array, FloatArray
+from unspur._validation import BALANCE, MISSING, STRENGTH, generator, keyword_only_after_y, sgd_settings
 from unspur.exceptions import InputError, NotConvergedWarning
 from unspur.options import SGD, SOLVER
 from unspur.removers.base import Remover
-from unspur.removers.leace import ClosedFormRemover, closed_form, covariances_of
+from unspur.removers.leace import ClosedFormRemover, closed_form
 from unspur.rows import CONCEPT, Block, RowSource, Weighting
-from unspur.solvers.few_rows import LogisticSolver
-from unspur.solvers.logistic import LogisticLosses
+from unspur.solvers.logistic import Logistic, LogisticLosses, solve_logistic
 from unspur.solvers.row_span import in_span
 from unspur.solvers.sgd import SGDSettings
 from unspur.solvers.statistics import Balance, Covariances, Moments
-from unspur.solvers.whitening import Geometry
+from unspur.solvers.whitening import Geometry, Whitening, covariances_of
 from unspur.subspace import AffineMap, Subspace
 
 #: Learning rate and weight decay of the published schedule, and iterations between its measurements.
 LEARNING_RATE, WEIGHT_DECAY, CHECK_EVERY = 5e-3, 1e-5, 100
 #: Penalty of the best response, in units of the mean variance: just enough for finite weights of separable classes.
 RESPONSE_DECAY = 1e-6
-
+#: Limit on turns of the directions, and on the gradient relative to the loss at which they end.
+MAX_TURNS, TURN_TOL = 200, 1e-6
 #: Share of the loss of a constant that a classifier must gain to count as better than it.
 MIN_GAIN = 1e-6
 
 
-def ascend(
-    respond: Callable[[FloatArray], tuple[float, FloatArray]], v: FloatArray, *, tol: float = 1e-6, max_iter: int = 200
-) -> tuple[FloatArray, int, str]:
+def ascend(respond: Callable[[FloatArray], tuple[float, FloatArray]], v: FloatArray) -> tuple[FloatArray, int, str]:
     """Rotate orthonormal directions (d, k) until the best response gets no worse; returns them, steps and reason.
 
     `respond` returns the loss of the best response and its gradient ∂G/∂V. Gradient steps along the Grassmannian
@@ -61,10 +59,10 @@ def ascend(
     """
     loss, gradient = respond(v)
     size = 1.0
-    for step in range(1, max_iter + 1):
+    for step in range(1, MAX_TURNS + 1):
         turn = gradient - v @ (v.T @ gradient)
         length = float(np.linalg.norm(turn))
-        if length <= tol * max(loss, np.finfo(np.float64).tiny):
+        if length <= TURN_TOL * max(loss, np.finfo(np.float64).tiny):
             return v, step, "no turn of the directions makes the best response worse"
         while True:
             trial = np.linalg.qr(v + size * turn / length)[0]
@@ -75,7 +73,7 @@ def ascend(
         if trial_loss <= loss:
             return v, step, "no turn of the directions makes the best response worse"
         v, loss, gradient, size = trial, trial_loss, trial_gradient, 2.0 * size
-    return v, max_iter, f"{max_iter} steps, still turning"
+    return v, MAX_TURNS, f"{MAX_TURNS} steps, still turning"
 
 
 def onto_fantope(matrix: FloatArray, rank: int) -> FloatArray:
@@ -363,18 +361,21 @@ class _BestResponse:
     def __init__(self, rows: RowSource, weighting: Weighting, n_columns: int):
         self._rows, self._weighting, self._columns = rows, weighting, range(n_columns)
         self._geometry = Geometry.of(Moments.of(rows, weighting), rows.dtype.itemsize)
-        self._solve = LogisticSolver(rows, self._geometry)
+        self._whitening = Whitening.of(self._geometry, RESPONSE_DECAY)
 
     def __call__(self, removed: Subspace) -> tuple[float, float]:
-        fits = [self._solve(self._weighting, k, RESPONSE_DECAY, removed, tol=1e-5) for k in self._columns]
+        fits = [self._solve(k, removed, tol=1e-5) for k in self._columns]
         weights, biases = np.stack([fit.weights for fit in fits], axis=1), np.array([fit.intercept for fit in fits])
         return float(sum(fit.outcome.objective for fit in fits)), self.accuracy(weights, biases)
+
+    def _solve(self, label: int, removed: Subspace, tol: float) -> Logistic:
+        return solve_logistic(self._rows, self._weighting, self._whitening.excluding(removed), label, tol=tol)
 
     def with_gradient(self, directions: FloatArray) -> tuple[float, FloatArray]:
         """Loss of the best response to the removal of orthonormal directions (d, k), and its gradient in them."""
         geometry, loss, gradient = self._geometry, 0.0, np.zeros_like(directions)
         for k in self._columns:
-            fit = self._solve(self._weighting, k, RESPONSE_DECAY, Subspace(directions), tol=1e-8)
+            fit = self._solve(k, Subspace(directions), tol=1e-8)
             at = LogisticLosses.of_one(
                 fit.weights[None],
                 np.array([fit.intercept]),

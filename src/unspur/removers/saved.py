@@ -1,28 +1,9 @@
 """Checks of a saved removal; the file need not be trusted.
 
-Shapes, checked before an array is read:
-
-- the file has the six arrays of a removal, and they hold float64 numbers;
-- the centre is one row of d ≥ 1 features, and the offset is another;
-- both factors of the map have d rows and the same number of columns k ≤ d;
-- both bases have d rows and at most d columns.
-
-Values, checked once the remover is restored:
-
-- no number is NaN, infinite or beyond 1e100;
-- the bases are orthonormal (`Subspace` sees to that);
-- the map goes the share α of the way to a projection, the `strength` of the file: ``LᵀR = αI``, so that no factor is
-  zero or stretched; with α = 0 there are no factors, and only a removal has another α than 1;
-- what the map removes (or keeps) is the subspace that is stored beside it: its basis spans a factor of the map;
-- a removal moves no row beside what it takes out (offset 0), and a projection onto the task ends at the centre;
-- classes are texts, numbers, truth values or None, in one list, or in one list for each concept;
-- there is a name for each feature, or there are no names at all;
-- a network that made the rows has a name and a digest;
-- every parameter has a value that the method accepts;
-- the certificate is of this method, these features and this many removed directions.
-
-The trace and the certificate check what else is in them when they are read: numbers that are finite where they must
-be, shares between 0 and 1, and no negative counts.
+Types and shapes are checked before an array is read (`require_shapes`), and values once the remover is restored
+(`require_sound`). In particular, the map goes the share α of the way to a projection, the `strength` of the file:
+``LᵀR = αI``, so that no factor is zero or stretched. The subspace stored beside it spans a factor of the map, and the
+map moves no row in other directions. Trace and certificate check their own numbers when they are read.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator
 from unspur._arrays import cast, is_tensor, like, on_numpy, result_to_host
 from unspur._typing import Array, BoolArray, FloatArray
 from unspur._validation import is_finite, require_finite, without_labels
-from unspur.certificate import fingerprint, row_hashes
+from unspur.clusters import fingerprint, row_hashes
 from unspur.rows import MemoryRows, StoredRows, backend_of
 
 #: Projections kept of a row, four bytes each, and the number of rows up to which every row is kept.

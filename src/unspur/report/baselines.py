@@ -15,7 +15,7 @@ import numpy as np
 
 from unspur._data import LabelledData
 from unspur._typing import Array, BoolArray, IntArray
-from unspur.certificate import row_hashes
+from unspur.clusters import row_hashes
 from unspur.compare import REMOVERS, accuracy_of, choose_head, fit_remover, known_names, make_remover, probes
 from unspur.exceptions import UnspurError
 from unspur.heads import HEADS

@@ -26,7 +26,8 @@ from unspur._resources import one_thread_if_small
 from unspur._typing import Array, IntArray
 from unspur._version import __version__
 from unspur.auditing import Audit, audit
-from unspur.certificate import Certificate, fingerprint, row_hashes
+from unspur.certificate import Certificate
+from unspur.clusters import fingerprint, row_hashes
 from unspur.compare import accepts_validation, probed_rows, probes, shared_rows, stratified_sample
 from unspur.exceptions import GroupSizeError, InputError, UsedRowsWarning
 from unspur.io.table import MAX_COLUMNS_NAMED, dominating
@@ -419,7 +420,7 @@ def measure_certificate(remover: Remover, rows: LabelledData, seed: int) -> tupl
         measured.set_params(concept_type="class")  # here concepts are classes, whatever they were in the fit
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always", UsedRowsWarning)
-        given = {**rows.arguments(), "random_state": seed}
+        given = {**rows.arguments(copies=False), "random_state": seed}
         try:
             certificate = measured.certificate(**given)
         except InputError as error:  # all test rows are of one class

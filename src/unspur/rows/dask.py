@@ -62,9 +62,8 @@ class DaskRows(LabelledRows):
     """
 
     def __init__(self, z: Array, columns: Columns):
-        super().__init__(z.shape, columns)
+        super().__init__(z.shape, columns, np.promote_types(z.dtype, np.float32))
         z = persist_rows(z)
-        self._dtype = z.dtype
         full, ends = np.flatnonzero(z.chunks[0]), np.cumsum(z.chunks[0])  # a chunk may be empty
         self._slices = [slice(int(ends[i] - z.chunks[0][i]), int(ends[i])) for i in full]
         chunks = z.to_delayed(optimize_graph=False)[full, 0]
@@ -75,11 +74,6 @@ class DaskRows(LabelledRows):
         self._z = z  # keeps `persist_rows` from computing the chunks again for another source
         self._workers = _Workers.of(self._parts, [z, *beside], z.nbytes)
         self._large: set[str] = set()  # names of statistics with large sums
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Floating-point type of the rows of a block."""
-        return np.promote_types(self._dtype, np.float32)
 
     def sum(self, statistic: Callable[[Block], S]) -> S:
         """Sum of `statistic` over the blocks of each chunk, then over chunks in a fixed tree.
@@ -106,17 +100,17 @@ class DaskRows(LabelledRows):
         k = directions.shape[1]
         sent, small = _parcel((directions, centre)), 8 * self.n_rows * max(1, k) <= MAX_LOCAL_PROJECTION_BYTES
         if small and not k:
-            return MemoryRows(np.empty((self.n_rows, 0)), self._columns)
+            return MemoryRows(np.empty((self.n_rows, 0)), self.columns)
         if small:
             z = np.concatenate([chunk.T for chunk in _each(self._parts, self._workers, _projected, sent)], axis=1)
-            return MemoryRows(z.T, self._columns)
+            return MemoryRows(z.T, self.columns)
         task = _task(_sent)(sent)
         return self._with(_persisted([_task(_projected)(*part, task) for part in self._parts]), k)
 
     def _with(self, chunks: Sequence[Delayed], n_features: int) -> Self:
         """Other rows in float64, as many to a chunk, with the same columns."""
         other = copy.copy(self)
-        other._n_features, other._dtype = n_features, np.dtype(np.float64)
+        other.n_features, other.dtype = n_features, np.dtype(np.float64)
         other._parts = [(chunk, columns) for chunk, (_, columns) in zip(chunks, self._parts, strict=True)]
         other._workers, other._large = _Workers.of(other._parts, other._parts, 8 * n_features * self.n_rows), set()
         return other
@@ -300,7 +294,7 @@ class _Workers:
     """
 
     def __init__(self, parts: Sequence[tuple[Any, ...]], nbytes: int):
-        self._parts = parts
+        self._parts, self.n_parts = parts, len(parts)
         self._mean_bytes = nbytes / len(parts)
         self._groups: dict[str, list[list[int]]] = {}
 
@@ -311,11 +305,6 @@ class _Workers:
         if not parts or any(delayed.key not in futures for part in parts for delayed in part):
             return None
         return cls([tuple(futures[delayed.key] for delayed in part) for part in parts], nbytes)
-
-    @property
-    def n_parts(self) -> int:
-        """Number of parts."""
-        return len(self._parts)
 
     def groups(self) -> list[list[int]]:
         """Numbers of parts that one task visits: those of a worker, divided among its threads, in the order of rows."""
@@ -444,7 +433,7 @@ def _one_by_one(
 
 
 def _projected(chunk: Array, columns: Columns, onto: Any) -> Array:
-    return _source(chunk, columns).project(*_opened(onto))._z
+    return _source(chunk, columns).project(*_opened(onto)).z
 
 
 # How they are asked to

@@ -139,23 +139,15 @@ class Weighting:
 
 
 class RowSource(Protocol):
-    """Rows of (Z, y, concept) that can be visited any number of times."""
+    """Rows of (Z, y, concept) that can be visited any number of times.
 
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
+    `n_folds` counts the folds that are held out in turn, without fold 0. `dtype` is the floating-point type of a block.
+    """
 
-    @property
-    def n_features(self) -> int:
-        """Number of features d."""
-
-    @property
-    def n_folds(self) -> int:
-        """Number of folds that are held out in turn (fold 0, never held out, not counted)."""
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Floating-point type the rows are stored in."""
+    n_rows: int
+    n_features: int
+    n_folds: int
+    dtype: np.dtype[Any]
 
     def sum(self, statistic: Callable[[Block], S]) -> S:
         """Sum of `statistic` over blocks that together hold every row once."""
@@ -188,26 +180,9 @@ class StackedRows(RowSource):
         if len(widths) != 1:
             raise InputError(f"Rows to be stacked must have the same number of features; got {sorted(widths)}.")
         self.parts = parts
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows in all parts."""
-        return sum(part.n_rows for part in self.parts)
-
-    @property
-    def n_features(self) -> int:
-        """Number of features."""
-        return self.parts[0].n_features
-
-    @property
-    def n_folds(self) -> int:
-        """Largest fold of any part."""
-        return max(part.n_folds for part in self.parts)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Least precise type among the parts."""
-        return min((part.dtype for part in self.parts), key=lambda dtype: dtype.itemsize)
+        self.n_rows, (self.n_features,) = sum(part.n_rows for part in parts), widths
+        self.n_folds = max(part.n_folds for part in parts)
+        self.dtype = min((part.dtype for part in parts), key=lambda dtype: dtype.itemsize)  # the least precise
 
     def sum(self, statistic: Callable[[Block], S]) -> S:
         """Sum over all parts."""
@@ -260,26 +235,11 @@ def slices(n: int, size: int) -> Iterator[slice]:
 class LabelledRows(RowSource):
     """Base class of rows of shape (n, d) with their columns."""
 
-    def __init__(self, shape: Sequence[int], columns: Columns):
+    def __init__(self, shape: Sequence[int], columns: Columns, dtype: np.dtype[Any]):
         if len(shape) != 2 or shape[0] != len(columns):
             raise InputError(f"X of shape {tuple(shape)} does not go with {len(columns)} labels.")
-        self._columns = columns
-        self._n_features = int(shape[1])
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return len(self._columns)
-
-    @property
-    def n_features(self) -> int:
-        """Number of features."""
-        return self._n_features
-
-    @property
-    def n_folds(self) -> int:
-        """Number of folds that are held out in turn."""
-        return self._columns.n_folds
+        self.columns, self.dtype = columns, dtype
+        self.n_rows, self.n_features, self.n_folds = len(columns), int(shape[1]), columns.n_folds
 
     def sample(self, most: int, rng: np.random.Generator) -> RowSource:
         """Random rows that represent all (see :class:`RowSource`); all of them if they are few.
@@ -287,7 +247,7 @@ class LabelledRows(RowSource):
         There are fewer than `most` of a group if they would take more than `MAX_SAMPLE_BYTES`.
         """
         fitting = MAX_SAMPLE_BYTES // (4 * self.dtype.itemsize * max(1, self.n_features))
-        found = self._columns.sample(max(1, min(most, fitting)), rng)
+        found = self.columns.sample(max(1, min(most, fitting)), rng)
         return self if found is None else self._take(*found)
 
     def _take(self, rows: IntArray, columns: Columns) -> RowSource:
@@ -298,7 +258,7 @@ class LabelledRows(RowSource):
         self, size: int, rng: np.random.Generator, weighting: Weighting, fetch: Callable[[IntArray], Array]
     ) -> Iterator[Block]:
         """One epoch of random blocks: drawn here, their rows fetched from elsewhere by number, many at a time."""
-        numbers = MemoryRows(np.arange(self.n_rows, dtype=np.float64)[:, None], self._columns)
+        numbers = MemoryRows(np.arange(self.n_rows, dtype=np.float64)[:, None], self.columns)
         drawn = numbers.minibatches(size, rng, weighting)
         at_once = max(1, MINIBATCH_FETCH_BYTES // max(1, size * self.n_features * self.dtype.itemsize))
         while blocks := list(islice(drawn, at_once)):
@@ -315,40 +275,25 @@ class MemoryRows(LabelledRows):
     """
 
     def __init__(self, z: Array, columns: Columns, *, block_rows: int | None = None):
-        super().__init__(z.shape, columns)
-        self._z = z
+        super().__init__(z.shape, columns, np.promote_types(z.dtype, np.float32))
+        self.z = z
         if block_rows is None:
             copied = z.dtype != self.dtype  # halve the block if it is converted, since the copy needs cache too
             row_bytes = max(1, z.shape[1] * self.dtype.itemsize) * (2 if copied else 1)
             block_rows = min(MAX_BLOCK_ROWS, max(MIN_BLOCK_ROWS, BLOCK_BYTES // row_bytes))
         self._block_rows = block_rows
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Floating-point type of the rows of a block."""
-        return np.promote_types(self._z.dtype, np.float32)
-
-    @property
-    def z(self) -> Array:
-        """The rows."""
-        return self._z
-
-    @property
-    def columns(self) -> Columns:
-        """What travels beside them."""
-        return self._columns
-
     def _slices(self) -> Iterator[slice]:
         return slices(self.n_rows, self._block_rows)
 
     def _read(self, rows: Any) -> Array:
-        return self._z[rows].astype(self.dtype, copy=False)
+        return self.z[rows].astype(self.dtype, copy=False)
 
     def sum(self, statistic: Callable[[Block], S]) -> S:
         """Sum of `statistic` over blocks of rows, added up in row order."""
 
         def of_block(rows: slice) -> S:
-            return statistic(self._columns.block(self._read(rows), rows))
+            return statistic(self.columns.block(self._read(rows), rows))
 
         return functools.reduce(operator.add, map_blocks(of_block, list(self._slices())))
 
@@ -371,14 +316,14 @@ class MemoryRows(LabelledRows):
             reach, spread = np.abs(directions.T) @ np.abs(centre), projected[:, blocks[0]].std(axis=1)
             far = bool(np.any(reach > MAX_UNCENTRED_DISTANCE * spread))
             deque(map_blocks(lambda rows: fill(rows, far), blocks if far else blocks[1:]), maxlen=0)
-        return MemoryRows(projected.T, self._columns)
+        return MemoryRows(projected.T, self.columns)
 
     def _take(self, rows: IntArray, columns: Columns) -> RowSource:
-        return _TakenRows(self._z, rows, columns)
+        return _TakenRows(self.z, rows, columns)
 
     def minibatches(self, size: int, rng: np.random.Generator, weighting: Weighting) -> Iterator[Block]:
         """One epoch of random blocks (see :class:`RowSource`)."""
-        weight = self._columns.weight * weighting.factor[self._columns.cell]
+        weight = self.columns.weight * weighting.factor[self.columns.cell]
         order = np.flatnonzero(weight > 0)
         if not len(order):
             raise InputError("No row has a positive weight, so there are no minibatches.")
@@ -389,7 +334,7 @@ class MemoryRows(LabelledRows):
             order = rng.permutation(order)
         for start in range(0, len(order), size):
             rows = order[start : start + size]
-            yield self._columns.block(self._read(rows), rows)
+            yield self.columns.block(self._read(rows), rows)
 
 
 class _TakenRows(MemoryRows):
@@ -450,16 +395,5 @@ class MappedRows(Summable):
 
     def sum(self, statistic: Callable[[Block], S]) -> S:
         """Sum of `statistic` over the computed rows."""
-        result: S = self.rows.sum(_Composed(statistic, self.function))
-        return result
-
-
-@dataclass(frozen=True, slots=True)
-class _Composed:
-    """A statistic of computed rows, as one of the original rows."""
-
-    statistic: Callable[[Block], Any]
-    function: Callable[[Block], Array]
-
-    def __call__(self, block: Block) -> Any:
-        return self.statistic(replace(block, z=self.function(block)))
+        function = self.function  # a local, since a statistic is sent to the rows, and `self` holds them all
+        return self.rows.sum(lambda block: statistic(replace(block, z=function(block))))

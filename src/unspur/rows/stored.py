@@ -501,13 +501,8 @@ class FileRows(LabelledRows):
     """Stored rows with their columns; travels between processes as paths."""
 
     def __init__(self, stored: StoredRows, columns: Columns):
-        super().__init__(stored.shape, columns)
+        super().__init__(stored.shape, columns, stored.dtype)
         self._stored = stored
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Floating-point type of the rows of a block."""
-        return self._stored.dtype
 
     def check(self) -> None:
         """Raise an error unless the files are whole and all rows finite (see :meth:`StoredRows.check`)."""
@@ -517,7 +512,7 @@ class FileRows(LabelledRows):
         """Sum of `statistic` over blocks of rows, in row order."""
         with closing(self._stored.blocks()) as blocks:
             # What was read are rows in memory, which know what size of block the processor likes.
-            parts = (MemoryRows(z, self._columns.select(rows)).sum(statistic) for rows, z in blocks)
+            parts = (MemoryRows(z, self.columns.select(rows)).sum(statistic) for rows, z in blocks)
             return functools.reduce(operator.add, parts)
 
     def project(self, directions: Array, centre: Array) -> RowSource:
@@ -535,13 +530,13 @@ class FileRows(LabelledRows):
                 for rows, z in blocks:
                     for start in range(0, len(z), step := max(1, MAX_PROJECTED_BYTES // (8 * k))):
                         here = slice(rows.start + start, min(rows.start + start + step, rows.stop))
-                        part = MemoryRows(z[start : start + step], self._columns.select(here))
-                        out[here] = part.project(directions, centre)._z
+                        part = MemoryRows(z[start : start + step], self.columns.select(here))
+                        out[here] = part.project(directions, centre).z
         if spool is None:
-            return MemoryRows(out, self._columns)
+            return MemoryRows(out, self.columns)
         options: dict[str, Any] = {"progress": self._stored._progress, "scratch": self._stored._scratch}
         total = self._stored.budget.total
-        return FileRows(StoredNpy(spool.path, memory=total, spool=spool, **options), self._columns)
+        return FileRows(StoredNpy(spool.path, memory=total, spool=spool, **options), self.columns)
 
     def _take(self, rows: IntArray, columns: Columns) -> RowSource:
         """Some rows, by one pass over the files: in memory if the budget allows, else in a temporary file."""
@@ -558,7 +553,7 @@ class FileRows(LabelledRows):
 
     def minibatches(self, size: int, rng: np.random.Generator, weighting: Weighting) -> Iterator[Block]:
         """One epoch of random blocks (see :class:`RowSource`), drawn as rows in memory are, with a copy of the rows."""
-        return MemoryRows(self._stored.at_random(), self._columns).minibatches(size, rng, weighting)
+        return MemoryRows(self._stored.at_random(), self.columns).minibatches(size, rng, weighting)
 
 
 def _mask(rows: Any, n: int) -> BoolArray:
@@ -622,17 +617,17 @@ class MemmapRows(MemoryRows):
         super().__init__(open_npy(path) if mapped is None else mapped, columns, block_rows=block_rows)
 
     def _slices(self) -> Iterator[slice]:
-        turn, asked = 0, prefetch(self._z, 0, MAX_PIECE_BYTES)
+        turn, asked = 0, prefetch(self.z, 0, MAX_PIECE_BYTES)
         for rows in super()._slices():
             if rows.start >= turn:
-                turn, asked = asked, prefetch(self._z, asked, MAX_PIECE_BYTES)
+                turn, asked = asked, prefetch(self.z, asked, MAX_PIECE_BYTES)
             yield rows
 
     def _take(self, rows: IntArray, columns: Columns) -> RowSource:
-        return MemoryRows(self._z[rows], columns)  # copied, so that the file is not searched for them at each visit
+        return MemoryRows(self.z[rows], columns)  # copied, so that the file is not searched for them at each visit
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return functools.partial(MemmapRows, block_rows=self._block_rows), (str(self.path), self._columns)
+        return functools.partial(MemmapRows, block_rows=self._block_rows), (str(self.path), self.columns)
 
 
 class StoredNpy(StoredRows):

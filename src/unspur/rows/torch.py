@@ -42,7 +42,7 @@ class TorchRows(LabelledRows):
     """
 
     def __init__(self, z: torch.Tensor, columns: Columns, *, block_rows: int | None = None):
-        super().__init__(z.shape, columns)
+        super().__init__(z.shape, columns, np.dtype(np.float64 if z.dtype == torch.float64 else np.float32))
         self._z = z.detach()
         self._placed: Columns | None = None
         width = max(1, self.n_features)
@@ -55,13 +55,8 @@ class TorchRows(LabelledRows):
             self._block_rows = min(MAX_DEVICE_BLOCK_ROWS, max(MIN_BLOCK_ROWS, DEVICE_BLOCK_BYTES // (8 * width)))
             self._thin_rows = THIN_BLOCK_ROWS if z.dtype.itemsize >= 4 else self._block_rows
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuilt, (self._z, self._columns, self._block_rows, self._thin_rows)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Floating-point type of the rows of a block, as NumPy calls it."""
-        return np.dtype(np.float64 if self._z.dtype == torch.float64 else np.float32)
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_placed": None}
 
     @property
     def _work(self) -> torch.dtype:
@@ -73,7 +68,7 @@ class TorchRows(LabelledRows):
         if self._placed is None:
             targets, cell, weight = (
                 _moved(column, self._z.device)
-                for column in (self._columns.targets, self._columns.cell, self._columns.weight)
+                for column in (self.columns.targets, self.columns.cell, self.columns.weight)
             )
             self._placed = Columns(targets, cell, weight, self.n_folds)  # type: ignore[arg-type]
         return self._placed
@@ -103,7 +98,7 @@ class TorchRows(LabelledRows):
         if directions.shape[1]:
             with exact_products(self._z):
                 self._fill(projected, like(directions, projected), like(centre, projected))
-        source = TorchRows(projected.T, self._columns)
+        source = TorchRows(projected.T, self.columns)
         source._placed = self._beside
         return source
 
@@ -135,12 +130,6 @@ class TorchRows(LabelledRows):
         return self._fetched_minibatches(
             size, rng, weighting, lambda rows: self._read(torch.as_tensor(rows, device=self._z.device)).cpu().numpy()
         )
-
-
-def _rebuilt(z: torch.Tensor, columns: Columns, block_rows: int, thin_rows: int) -> TorchRows:
-    rows = TorchRows(z, columns, block_rows=block_rows)
-    rows._thin_rows = thin_rows
-    return rows
 
 
 def _moved(column: Array, device: torch.device) -> torch.Tensor:

@@ -34,19 +34,11 @@ import scipy.linalg.lapack
 from unspur._arrays import on_numpy
 from unspur._resources import one_scipy_thread
 from unspur._typing import Array, FloatArray
-from unspur.rows import (
-    MAX_UNCENTRED_DISTANCE,
-    MemoryRows,
-    RowSource,
-    Weighting,
-    backend_of,
-    training_part,
-)
-from unspur.solvers.logistic import FitOutcome, LinearModel, Logistic, loss_and_probability, solve_logistic
-from unspur.solvers.outcome import Outcome
+from unspur.rows import MAX_UNCENTRED_DISTANCE, backend_of
+from unspur.solvers.descent import Outcome
+from unspur.solvers.logistic import FitOutcome, LinearModel, loss_and_probability
 from unspur.solvers.row_span import MIN_FEATURES
-from unspur.solvers.whitening import MIN_DEVIATION_SHARE, MIN_FULL_RANK_PIVOT, Geometry, Whitening, smallest_pivot
-from unspur.subspace import Subspace
+from unspur.solvers.whitening import MIN_DEVIATION_SHARE, MIN_FULL_RANK_PIVOT, smallest_pivot
 
 #: Penalties below this, in units of the mean variance, leave too few digits to products of rows.
 MIN_WEIGHT_DECAY = 1e-8
@@ -112,13 +104,6 @@ class FewRows:
         """Some of the rows, by mask or index."""
         which = np.flatnonzero(which) if which.dtype == bool else which
         return replace(self, rows=self.rows[which], products=self.products[np.ix_(which, which)])
-
-    def excluding(self, subspace: Subspace) -> Self:
-        """The rows without their components in a subspace."""
-        if not subspace.dim:
-            return self
-        inside = self.rows @ subspace.basis
-        return replace(self, rows=self.rows - inside @ subspace.basis.T, products=self.products - inside @ inside.T)
 
     def mean_variance(self, weight: FloatArray) -> float:
         """tr(C) / rank(C) of the covariance of the rows with weights (n,), the unit in which penalties are given."""
@@ -192,39 +177,6 @@ class FewRows:
         coefficients[live] = found.coefficients
         solved[decay] = replace(found, coefficients=coefficients)
         return solved[decay]
-
-
-class LogisticSolver:
-    """Logistic regressions on the same rows, with weights kept orthogonal to a subspace: by L-BFGS, or on few rows."""
-
-    def __init__(self, rows: RowSource, geometry: Geometry):
-        self._rows, self._geometry, self._whitenings = rows, geometry, dict[float, Whitening]()
-        train = training_part(rows)
-        self._train = train if type(train) is MemoryRows else None
-        self._few = None if self._train is None else FewRows.of(self._train.z)
-
-    def __call__(
-        self,
-        weighting: Weighting,
-        label: int,
-        weight_decay: float,
-        excluded: Subspace,
-        *,
-        tol: float = 1e-6,
-        max_iter: int = 1000,
-    ) -> Logistic:
-        """Regression of a label; validation rows must have no weight. The decay is in units of the mean variance."""
-        geometry = self._geometry
-        if self._train is None or self._few is None or weight_decay < MIN_WEIGHT_DECAY:
-            if weight_decay not in self._whitenings:
-                self._whitenings[weight_decay] = Whitening.of(geometry, weight_decay)
-            allowed = self._whitenings[weight_decay].excluding(excluded)
-            return solve_logistic(self._rows, weighting, allowed, label, tol=tol, max_iter=max_iter)
-        few, columns, decay = self._few.excluding(excluded), self._train.columns, weight_decay * geometry.mean_variance
-        weight = columns.weight * weighting.factor[columns.cell]
-        found = few.solve(columns.targets[label], weight[None], decay, tol=tol, max_iter=max_iter)
-        weights = found.coefficients @ few.rows
-        return Logistic(weights, found.intercept + float(weights @ (geometry.centre - few.centre)), found.outcome)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,16 @@
 """Losses of both labels along one direction, on held-out rows: the data of the tests.
 
+Two-scalar logistic models ``η = γ x + b`` are fitted along one-dimensional scores by Newton's method, q at once.
+
 Conventions
 -----------
-- q = 2 models, one per label; m rows of a block, n rows in all; 4 groups, numbered 2·y + concept.
+- q models, in the tests 2, one per label; m rows of a block, n rows in all; 4 groups, numbered 2·y + concept.
+- A *score* turns a block of projected rows into x (q, m), one line per model, or (1, m) if all models have the same.
+  There is one that takes for each row the column of the fold that row is held out in (`FoldScore`), and one that takes
+  the same columns for all rows (`ColumnScore`).
+- γ and b are of shape (q,), on standardised scores. A sum is (6, q): loss, ∂γ, ∂b, ∂γγ, ∂γb, ∂bb.
 - Six series are averaged over the rows of each group (`SERIES`), so sums are (6, 4).
+- The rows of a block may share one cell, which is then an array of length 1 and broadcasts (`GroupedRows`).
 
 Independent rows are summed by group where they live (`HeldOutLosses`). For rows in clusters, which may span blocks, one
 number per row, its score, is brought to the host.
@@ -25,17 +32,30 @@ dimensions. The variance is raised by what the trace of M lacks, and the degrees
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 from scipy.special import expit
 
-from unspur._arrays import at_least, cast, like, lines, namespace, place, sum_by
-from unspur._typing import Array, FloatArray, IntArray
+from unspur._arrays import at_least, cast, empty64, like, lines, namespace, one_of_each, place, sum_by
+from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.rows import CONCEPT, MAIN, Block, GroupedRows, MappedRows, MemoryRows, RowSource, Summable, Weighting
 from unspur.solvers.logistic import loss_and_probability
-from unspur.solvers.scalars import FoldScore, Score, Standardisation
 
+Score: TypeAlias = Callable[[Block], Array]
+
+#: Penalty on ½γ² per unit variance of the score, in rows: a prior on γ with a standard deviation of 100, which has no
+#: effect on the tests. Without it, a score that separates the classes would leave γ undetermined once one of the few
+#: rows beside the gap is left out, and one Newton step from there could end anywhere.
+RIDGE_IN_ROWS = 1e-4
+#: Least penalty, as a share of all rows: keeps γ finite for any number of rows.
+MIN_RIDGE = 1e-8
+#: Limit on Newton steps for slope and intercept.
+MAX_NEWTON_STEPS = 50
+#: Least curvature in b: rows on the flat part of the loss leave less than rounding error.
+MIN_CURVATURE = 1e-12
 #: The series, in the order of the first axis of `GroupLosses.first`.
 SERIES = (
     "concept",
@@ -53,6 +73,186 @@ GROUPS_FROM_LABELS = np.array(
 TINY = float(np.finfo(np.float64).tiny)
 #: Fewer rows are one block, however many groups they are in: a block costs more than what its rows would save.
 MIN_GROUPED_ROWS = 2**15
+
+
+@dataclass(frozen=True, slots=True)
+class FoldScore:
+    """Column ``offset + fold − 1`` of each row, one line for each of `offsets`; rows of fold 0 get column `offset`."""
+
+    offsets: tuple[int, ...]
+    folds: int
+
+    def __call__(self, block: Block) -> Array:
+        """Scores of shape (offsets, m)."""
+        xp = namespace(block.z)
+        return xp.stack([self._columns(block, offset) for offset in self.offsets])
+
+    def _columns(self, block: Block, offset: int) -> Array:
+        if self.folds == 1:  # the same column for all
+            return block.z[:, offset]
+        return one_of_each(block.z, offset + at_least(block.fold - 1, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnScore:
+    """Two columns of the rows, by number; a single line if they are the same."""
+
+    first: int
+    last: int
+
+    def __call__(self, block: Block) -> Array:
+        """Scores of shape (2, m) or (1, m)."""
+        return block.z[:, self.first : self.last + 1 : max(1, self.last - self.first)].T
+
+
+@dataclass(frozen=True, slots=True)
+class Standardisation:
+    """Weighted mean and standard deviation of each score, shape (q,); deviation 1 for a constant score."""
+
+    mean: FloatArray
+    deviation: FloatArray
+
+    def __call__(self, scores: Array) -> Array:
+        """Scores, (q, m) or a common (1, m), with mean zero and unit variance."""
+        own = slice(len(scores))
+        return (scores - like(self.mean[own, None], scores)) / like(self.deviation[own, None], scores)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreMoments:
+    """Moments of each score and its label (0 or 1): Σω, Σω², Σω x, Σω x², Σω y and Σω y x, shape (6, q)."""
+
+    score: Score
+    label: IntArray
+    weighting: Weighting
+
+    def __call__(self, block: Block) -> FloatArray:
+        """Moments over one block."""
+        x, omega = self.score(block), self.weighting(block)
+        positive = block.targets * omega  # (2, m)
+        label = place(self.label, omega)
+        moments = empty64((6, len(self.label)), omega)
+        moments[0] = omega.sum()
+        moments[1] = omega @ omega
+        moments[2] = x @ omega
+        moments[3] = (x * x) @ omega
+        moments[4] = positive.sum(1)[label]
+        products = x @ positive.T  # (q or 1, 2)
+        moments[5] = products[0][label] if len(x) == 1 else one_of_each(products, label)
+        return moments
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarLoss:
+    """Loss, gradient and Hessian of each model in (γ, b) on standardised scores.
+
+    A call returns loss, ∂γ, ∂b, ∂γγ, ∂γb and ∂bb, shape (6, q); shape (6, q, 4) if `by_group`, summed over the rows of
+    each group 2·y + concept.
+    """
+
+    gamma: FloatArray
+    intercept: FloatArray
+    score: Score
+    standardise: Standardisation
+    label: IntArray
+    weighting: Weighting
+    by_group: bool = False
+
+    def __call__(self, block: Block) -> FloatArray:
+        """Sums over one block."""
+        x, omega = self.standardise(self.score(block)), self.weighting(block)
+        logits = like(self.gamma[:, None], x) * x
+        logits += like(self.intercept[:, None], x)
+        targets = lines(block.targets, self.label)
+        losses, p = loss_and_probability(logits, targets)
+        curvature = p * (1.0 - p)
+        p -= targets
+        residual = p
+        terms = [losses, residual * x, residual, curvature * x * x, curvature * x, curvature]
+        if self.by_group:
+            weighted = namespace(omega).concat(terms) * omega
+            sums: FloatArray = sum_by(block.cell & 3, weighted, 4).reshape(6, len(self.label), 4)
+            return sums
+        sums = empty64((6, len(self.label)), omega)
+        for total, term in zip(sums, terms, strict=True):
+            total[:] = term @ omega
+        return sums
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarFit:
+    """Scalars of q models on standardised scores, their penalised objectives, and the penalties on ½γ², each (q,)."""
+
+    gamma: FloatArray
+    intercept: FloatArray
+    objective: FloatArray
+    penalty: FloatArray
+    standardise: Standardisation
+    converged: bool
+
+
+def fit_scalars(
+    rows: Summable,
+    score: Score,
+    label: IntArray,
+    weighting: Weighting,
+    *,
+    tol: float = 1e-5,
+) -> ScalarFit:
+    """Minimise ``Σω ℓ(γ x + b, label)`` with a slight penalty on γ, for every model.
+
+    Steps that do not lower the objective are halved. `tol` bounds the last step; convergence is quadratic, so the
+    error is of the order of its square.
+    """
+    total, squares, first, second, positive, positive_x = rows.sum(ScoreMoments(score, label, weighting))
+    mean = first / total
+    variance = np.maximum(second / total - mean**2, 0.0)
+    constant = variance <= 1e-24 * np.maximum(second / total, np.finfo(np.float64).tiny)
+    standardise = Standardisation(mean, np.where(constant, 1.0, np.sqrt(variance)))
+    penalty = np.maximum(MIN_RIDGE, RIDGE_IN_ROWS * squares / total**2)  # Σω² / (Σω)²: the weight of one row
+
+    def evaluate(theta: FloatArray) -> FloatArray:
+        sums = rows.sum(ScalarLoss(theta[0], theta[1], score, standardise, label, weighting))
+        sums[0] += 0.5 * penalty * theta[0] ** 2
+        sums[1] += penalty * theta[0]
+        sums[3] += penalty
+        return sums
+
+    theta = np.zeros((2, len(label)))
+    sums = _at_zero(total, positive, (positive_x - mean * positive) / standardise.deviation, penalty, constant)
+    converged = False
+    # Newton's step from zero is that of linear regression, too short by 1 − R² for Gaussian classes.
+    explained = (_newton_step(sums)[0] / 2.0) ** 2
+    size = 1.0 / np.maximum(1.0 - explained, 0.1)
+    for _ in range(MAX_NEWTON_STEPS):
+        step = size * _newton_step(sums)
+        trial = theta - step
+        there = evaluate(trial)
+        better = there[0] <= sums[0] + 1e-13 * np.abs(sums[0])  # the last step gains less than a rounding error
+        theta, sums = np.where(better, trial, theta), np.where(better, there, sums)
+        size = np.where(better, 1.0, size / 2.0)
+        converged = bool(np.max(np.abs(step), initial=0.0) <= tol)
+        if converged:
+            break
+    return ScalarFit(theta[0], theta[1], sums[0], penalty, standardise, converged)
+
+
+def _newton_step(sums: FloatArray) -> FloatArray:
+    """H⁻¹ g for every model, shape (2, q)."""
+    g, b, gg, gb, bb = sums[1:]
+    bb = np.maximum(bb, MIN_CURVATURE)
+    return np.asarray(np.stack([bb * g - gb * b, gg * b - gb * g]) / (gg * bb - gb**2))
+
+
+def _at_zero(
+    total: FloatArray, positive: FloatArray, positive_x: FloatArray, penalty: FloatArray, constant: BoolArray
+) -> FloatArray:
+    """The result of `evaluate` at γ = b = 0, where p = ½, from moments of the standardised scores."""
+    spread = np.where(constant, 0.0, total)
+    zero = np.zeros_like(total)
+    return np.stack(
+        [np.log(2.0) * total, -positive_x, total / 2.0 - positive, spread / 4.0 + penalty, zero, total / 4.0]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +309,10 @@ class ScalarModel:
     label: IntArray
     without: LeaveOneOut | None = None
 
-    def logits(self, x: Array) -> Array:
-        """Logits along standardised scores, shape (2, m)."""
-        return like(self.gamma[:, None], x) * x + like(self.intercept[:, None], x)
-
     def losses(self, block: Block) -> Array:
         """Loss of each label for each row, shape (2, m)."""
         x = self.standardise(self.score(block))
-        logits = self.logits(x)
+        logits = like(self.gamma[:, None], x) * x + like(self.intercept[:, None], x)
         targets = lines(block.targets, self.label)
         losses, p = loss_and_probability(logits, targets)
         if self.without is None:
@@ -185,6 +381,7 @@ class ScoresWithinGroups:
     """Weights and k weighted scores, and products of scores, summed over all rows and over those with labels of 1.
 
     A call returns shape (4 + k, 1 + k): [Σω, Σωx] times 1, concept, main, and concept · main; then [Σωx, Σωxx'].
+    (It is one product, which takes less time than sums by group.)
     """
 
     weighting: Weighting
@@ -224,17 +421,6 @@ def own_scores(scores: RowSource, folds: int) -> Summable:
 
 
 @dataclass(frozen=True, slots=True)
-class RowLosses:
-    """Statistic that brings the loss of each label of each row to the host: a list of arrays, in order of the rows."""
-
-    model: ScalarModel
-
-    def __call__(self, block: Block) -> list[Array]:
-        """Losses of one block, shape (2, m)."""
-        return [self.model.losses(block)]
-
-
-@dataclass(frozen=True, slots=True)
 class HeldOutLosses:
     """Statistic behind `GroupLosses`: rows of fold `fold` (all folds ≥ 1 when None) under `model`.
 
@@ -249,22 +435,28 @@ class HeldOutLosses:
 
     def __call__(self, block: Block) -> GroupLosses:
         """Sums over one block."""
-        xp = namespace(block.weight)
         weight = block.weight * (block.fold >= 1 if self.fold is None else block.fold == self.fold)
-        losses = self.model.losses(block)
-        of_zero, of_one = place(self.chance[:, :1], losses), place(self.chance[:, 1:], losses)
-        chance = xp.where(block.targets > 0.5, of_one, of_zero)
-        compared = _concept_over_main(losses)
-        beyond = compared if self.reference is None else compared - _concept_over_main(self.reference.losses(block))
-        series = xp.concat([losses, losses - chance, compared, beyond])
-        weighted = series * weight
-        terms = xp.concat([xp.stack([weight, weight**2]), weighted, weighted * weight, weighted**2])
-        sums, k = sum_by(block.cell & 3, terms, 4), len(SERIES)
-        return GroupLosses(sums[:2], sums[2 : 2 + k], sums[2 + k :].reshape(2, k, 4))
+        reference = None if self.reference is None else self.reference.losses(block)
+        series = _series(self.model.losses(block), block.targets, self.chance, reference)
+        return _group_sums(series, weight, block.cell)
 
 
-def _concept_over_main(losses: Array) -> Array:
-    return losses[CONCEPT : CONCEPT + 1] - losses[MAIN : MAIN + 1]
+def _series(losses: Array, targets: Array, chance: FloatArray, reference: Array | None) -> Array:
+    """The `SERIES` of each row, shape (6, m), from losses (2, m) of both labels."""
+    xp = namespace(losses)
+    of_zero, of_one = place(chance[:, :1], losses), place(chance[:, 1:], losses)
+    compared = losses[:1] - losses[1:]
+    beyond = compared if reference is None else compared - (reference[:1] - reference[1:])
+    return xp.concat([losses, losses - xp.where(targets > 0.5, of_one, of_zero), compared, beyond])
+
+
+def _group_sums(series: Array, weight: Array, cell: Array) -> GroupLosses:
+    """Weighted sums of the series over the rows of each group."""
+    xp, k = namespace(series), len(SERIES)
+    weighted = series * weight
+    terms = xp.concat([xp.stack([weight, weight**2]), weighted, weighted * weight, weighted**2])
+    sums = sum_by(cell & 3, terms, 4)
+    return GroupLosses(sums[:2], sums[2 : 2 + k], sums[2 + k :].reshape(2, k, 4))
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,14 +496,6 @@ class HeldOutClusters:
         of_part = np.stack(np.divmod(pairs, n_groups))
         return cls(group if cell is None else cell, weight, group, n_groups, cluster, part.reshape(-1), of_part)
 
-    def pooled(self) -> HeldOutClusters:
-        """The same rows as one group."""
-        return HeldOutClusters.in_groups(self.cluster, np.zeros_like(self.group), 1, self.weight, self.cell)
-
-    def by_labels(self) -> HeldOutClusters:
-        """The same rows in the four groups (main, concept)."""
-        return HeldOutClusters.in_groups(self.cluster, self.cell & 3, 4, self.weight, self.cell)
-
     @property
     def targets(self) -> FloatArray:
         """Concept and main label of each row, shape (2, n)."""
@@ -340,17 +524,6 @@ class HeldOutClusters:
         """Effective number of clusters of each group, ``1 / Σ p²``, shape (groups,); their number for equal sizes."""
         squares = self.by_group(self.shares(self.weight)[None] ** 2)[0]
         return np.asarray(np.round(np.divide(1.0, squares, out=np.zeros_like(squares), where=squares > 0), 9))
-
-
-@dataclass(frozen=True, slots=True)
-class Scores:
-    """Statistic that brings the scores of each row to the host: a list of arrays, in the order of the rows."""
-
-    score: Score
-
-    def __call__(self, block: Block) -> list[Array]:
-        """Scores of one block, shape (2, m)."""
-        return [self.score(block)]
 
 
 def losses_without_cluster(
@@ -390,15 +563,9 @@ def clustered_losses(
     `losses` of each label for each row, (2, n); `chance`, (2, 2), that of the chance classifier by label and value;
     `reference`, (2, n), what the difference between the labels is compared with.
     """
-    compared = losses[:1] - losses[1:]
-    beyond = compared if reference is None else compared - (reference[:1] - reference[1:])
-    guess = np.where(clusters.targets > 0.5, chance[:, 1:], chance[:, :1])
-    series = np.concatenate([losses, losses - guess, compared, beyond])
-    weight, weighted = clusters.weight, series * clusters.weight
-    lines = (np.stack([weight, weight**2]), weighted, weighted * weight, weighted**2)
-    total, first, *squares = (sum_by(clusters.cell & 3, values, 4) for values in lines)
+    series = _series(losses, clusters.targets, chance, reference)
     error, degrees = zip(*(average_error(line, clusters) for line in series), strict=True)
-    return GroupLosses(total, first, np.stack(squares), error=error, degrees=degrees)
+    return replace(_group_sums(series, clusters.weight, clusters.cell), error=error, degrees=degrees)
 
 
 def average_error(values: FloatArray, clusters: HeldOutClusters) -> tuple[float, float]:

@@ -48,8 +48,17 @@ from unspur._arrays import (
 from unspur._resources import one_scipy_thread
 from unspur._typing import Array, FloatArray, IntArray
 from unspur.rows import CONCEPT, MAIN, Block, RowSource, Weighting
-from unspur.solvers.lbfgs import MANY_CORRECTIONS, DescentResult, minimize, minimize_many
-from unspur.solvers.outcome import MIN_LABEL_GRADIENT, Outcome, outcome_of, rounding_error, warn_not_converged
+from unspur.solvers.descent import (
+    MANY_CORRECTIONS,
+    MIN_LABEL_GRADIENT,
+    DescentResult,
+    Outcome,
+    minimize,
+    minimize_many,
+    outcome_of,
+    rounding_error,
+    warn_not_converged,
+)
 from unspur.solvers.whitening import Geometry, Whitening
 
 #: Largest logit, by the size of its type, for which ``log(1 + exp(−η)) + η`` gives the loss without overflow or visible
@@ -176,13 +185,12 @@ def solve_logistic(
     whitening: Whitening,
     label: int,
     *,
-    start: Logistic | None = None,
     tol: float = 1e-6,
     max_iter: int = 1000,
 ) -> Logistic:
     """Minimise ``Σ ω ℓ(z·w + b, label) + λ/2 ‖w‖²`` over w in the subspace that `whitening` allows.
 
-    Convex, so `start` only saves time. `tol` bounds the gradient in whitened coordinates, relative to zero weights.
+    `tol` bounds the gradient in whitened coordinates, relative to zero weights.
     """
     geometry, evaluations = whitening.geometry, 0
 
@@ -201,11 +209,8 @@ def solve_logistic(
     zero = np.zeros(whitening.transform.shape[1] + 1)
     _, slope = at(zero)
     scale = max(float(np.hypot(np.linalg.norm(slope[:-1]), 2.0 * abs(slope[-1]))), float(np.finfo(np.float64).tiny))
-    first = zero
-    if start is not None:
-        first = np.append(whitening.coordinates(start.weights), start.intercept)
     with one_scipy_thread():
-        end = minimize(at, first, tol * scale, max_iter, rounding_error(rows.dtype) * scale)
+        end = minimize(at, zero, tol * scale, max_iter, rounding_error(rows.dtype) * scale)
     outcome = outcome_of(end, tol * scale, scale, rows.dtype, evaluations)
     return Logistic(whitening.weights(whitening.project(end.x[:-1])), float(end.x[-1]), outcome)
 

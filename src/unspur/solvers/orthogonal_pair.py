@@ -39,9 +39,17 @@ import numpy as np
 from unspur._typing import FloatArray
 from unspur.exceptions import InputError
 from unspur.rows import CONCEPT, MAIN, RowSource, Weighting
-from unspur.solvers.lbfgs import SUFFICIENT_DECREASE, CorrectionPairs, DescentResult, objective_change
+from unspur.solvers.descent import (
+    MIN_LABEL_GRADIENT,
+    SUFFICIENT_DECREASE,
+    CorrectionPairs,
+    DescentResult,
+    Outcome,
+    objective_change,
+    outcome_of,
+    rounding_error,
+)
 from unspur.solvers.logistic import LogisticLosses
-from unspur.solvers.outcome import MIN_LABEL_GRADIENT, Outcome, outcome_of, rounding_error
 from unspur.solvers.whitening import Geometry, orthonormal_range
 from unspur.subspace import Subspace
 

@@ -8,7 +8,7 @@ in d.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -19,7 +19,7 @@ from unspur._resources import one_scipy_thread
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError
 from unspur.rows import MAX_UNCENTRED_DISTANCE, MemoryRows, RowSource, backend_of
-from unspur.solvers.statistics import COVARIANCE_OVERFLOWS
+from unspur.solvers.statistics import COVARIANCE_OVERFLOWS, Covariances, varies
 from unspur.solvers.whitening import MIN_DEVIATION_SHARE
 from unspur.subspace import MAX_OUTSIDE_SHARE, AffineMap, Subspace
 
@@ -167,6 +167,45 @@ def in_span(rows: RowSource) -> tuple[RowSource, RowSpan | None]:
         return rows, None
     span, (inside,) = RowSpan.of(rows.z, live=[rows.columns.weight > 0])
     return (rows, None) if span is None else (MemoryRows(inside, rows.columns), span)
+
+
+@dataclass(frozen=True, slots=True)
+class WideRows:
+    """The span of rows with more features than rows, after division by `unit` (d,)."""
+
+    span: RowSpan
+    unit: FloatArray
+
+    @classmethod
+    def of(cls, rows: RowSource, *, scaled: bool) -> tuple[RowSource, Self | None]:
+        """The rows that count in coordinates of their span, and that; all as they are, and None, if they are not wide.
+
+        If `scaled`, columns get unit variance first, as `Whitener` has them.
+        """
+        if type(rows) is not MemoryRows or not rows.n_rows < rows.n_features:
+            return rows, None
+        every = rows.columns
+        live = every.weight > 0
+        z, columns = rows.z[live], every.select(np.flatnonzero(live))
+        unit = np.ones(rows.n_features)
+        if scaled and live.any():
+            share = columns.weight / columns.weight.sum()
+            mean = share @ z
+            mean = mean + share @ (z - mean)  # exact for a column of equal numbers
+            with np.errstate(over="ignore"):
+                deviation = np.sqrt(share @ (z - mean) ** 2)
+            if not np.isfinite(deviation).all():
+                raise InputError(COVARIANCE_OVERFLOWS)
+            unit = np.where(varies(deviation, mean), deviation, 1.0)
+        span, (inside,) = RowSpan.of((z / unit).astype(rows.dtype), whole=True) if len(z) else (None, [None])
+        return (rows, None) if span is None else (MemoryRows(inside, columns), cls(span, unit))
+
+    def moments(self, inside: Covariances) -> Covariances:
+        """Moments of the coordinates as moments of the rows, with their d × d matrix."""
+        span, unit = self.span, self.unit
+        xx = unit[:, None] * span.lift(span.lift(inside.xx).T) * unit
+        xt = unit[:, None] * span.lift(inside.xt.T).T
+        return replace(inside, mean_x=unit * span.lift_point(inside.mean_x), xx=xx, xt=xt)
 
 
 def _dtype(rows: Array) -> np.dtype[np.floating]:

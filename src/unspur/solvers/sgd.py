@@ -19,9 +19,9 @@ import numpy as np
 
 from unspur._typing import Array, FloatArray
 from unspur.rows import CONCEPT, MAIN, Block, RowSource, Weighting
+from unspur.solvers.descent import Outcome
 from unspur.solvers.logistic import CellLosses, FitOutcome, LinearLogits, LinearModel, LogisticLosses, loss_and_residual
 from unspur.solvers.orthogonal_pair import Pair
-from unspur.solvers.outcome import Outcome
 from unspur.subspace import Subspace
 
 #: First value of all weights of a pair; at zero the projection off w_s is undefined.
@@ -105,31 +105,17 @@ def solve_pair_by_sgd(
     settings: SGDSettings,
     rng: np.random.Generator,
     inverse_factor: FloatArray | None = None,
+    *,
+    only: int | None = None,
 ) -> Pair:
     """Orthogonal weights for both labels, orthogonal to `excluded`; on rows ``(x − centre) inverse_factor`` if given.
 
     Batches are drawn by `weighting`; after each epoch the loss of the rows weighted by `validation` is measured, and
     the best weights are kept once it has not improved for `patience` epochs. The main-task weights are those of
-    ``(I − P_{w_s}) u``. The objective reported is the best validation loss.
+    ``(I − P_{w_s}) u``. The objective reported is the best validation loss. For one label `only`, weights are (1, d).
     """
-    problem = _LabelProblem(rows, weighting, validation, centre, excluded, settings, None, inverse_factor)
+    problem = _LabelProblem(rows, weighting, validation, centre, excluded, settings, only, inverse_factor)
     return Pair(*problem.solve(rng))
-
-
-def solve_logistic_by_sgd(
-    rows: RowSource,
-    weighting: Weighting,
-    validation: Weighting,
-    centre: FloatArray,
-    excluded: Subspace,
-    settings: SGDSettings,
-    rng: np.random.Generator,
-    label: int,
-) -> tuple[FloatArray, float, Outcome]:
-    """Weights (d,) for one label, orthogonal to `excluded`, and intercept; trained like a pair."""
-    problem = _LabelProblem(rows, weighting, validation, centre, excluded, settings, label)
-    weights, intercepts, outcome = problem.solve(rng)
-    return weights[0], float(intercepts[0]), outcome
 
 
 @dataclass(frozen=True, slots=True)

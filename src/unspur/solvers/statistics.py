@@ -10,6 +10,7 @@ Conventions
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -23,6 +24,8 @@ from unspur.rows import Block, RowSource, Weighting
 
 #: What is said of rows whose products are infinite.
 COVARIANCE_OVERFLOWS = "The covariance of X overflows its floating-point type. Rescale X, or use float64."
+#: Smallest variance of the widest column; digits are lost in smaller ones.
+MIN_VARIANCE = 1e-290
 #: Which classes get the same total weight.
 Balance: TypeAlias = Literal["none", "concept", "main", "group"]
 #: Axes of (y, concept) inside a class of each balance: summed over to get the weight of the class.
@@ -126,6 +129,19 @@ def _effective(weight: FloatArray, squares: FloatArray) -> FloatArray:
     return np.asarray(np.round(np.divide(weight**2, squares, out=np.zeros_like(weight), where=squares > 0), 9))
 
 
+def _means(rows: RowSource, weights: Callable[[Block], Array]) -> tuple[float, FloatArray, FloatArray]:
+    """Total weight, and weighted means of the rows (d,) and of the targets (k,); not finite without weight."""
+
+    def sums(block: Block) -> Array:
+        z, weight = cast(block.z, np.float64), weights(block)
+        return namespace(z).concat([weight.sum().reshape(1), weight @ z, block.targets @ weight])
+
+    total, *means = np.split(rows.sum(sums), [1, rows.n_features + 1])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean_x, mean_t = (mean / total for mean in means)
+    return float(total[0]), mean_x, mean_t
+
+
 @dataclass(frozen=True, slots=True)
 class Moments:
     """Weighted mean (d,) and centred second moment (d, d) of the rows, weights summing to one.
@@ -146,12 +162,7 @@ class Moments:
         """
         kind = np.dtype(np.float64) if in_float64 else rows.dtype
 
-        def total(block: Block) -> Array:
-            weight = weighting(block)
-            return namespace(weight).concat([weight @ cast(block.z, np.float64), weight.sum().reshape(1)])
-
-        sums = rows.sum(total)
-        mean = sums[:-1] / sums[-1]
+        total, mean, _ = _means(rows, weighting)
 
         def scatter(block: Block) -> Array:
             z, weight = block.z, weighting(block)
@@ -164,7 +175,7 @@ class Moments:
                 return cast(scaled.T @ scaled, np.float64)
 
         noise = 0.0 if kind == np.float64 else 100.0 * float(np.finfo(kind).eps)
-        return cls(mean, rows.sum(scatter) / sums[-1], noise)
+        return cls(mean, rows.sum(scatter) / total, noise)
 
 
 def keeps_digits(squares: FloatArray, rows: RowSource) -> bool:
@@ -238,27 +249,23 @@ class Covariances:
         Products of a block are taken in the type of its rows, in float64 if `in_float64`, and added up in float64.
         """
         kind = np.dtype(np.float64) if in_float64 else rows.dtype
-
-        def first(block: Block) -> Array:
-            z, weight = cast(block.z, np.float64), block.weight
-            return namespace(z).concat([weight.sum().reshape(1), weight @ z, block.targets @ weight])
-
-        sums = rows.sum(first)
-        weight, d = float(sums[0]), rows.n_features
+        weight, mean_x, mean_t = _means(rows, lambda block: block.weight)
         if not weight > 0:
             raise InputError("No row has a positive weight, so there is nothing to estimate.")
-        mean_x, mean_t = sums[1 : d + 1] / weight, sums[d + 1 :] / weight
 
         def second(block: Block) -> _Second:
             root = block.weight**0.5
             x = block.z - place(mean_x.astype(kind), block.z)
             x *= cast(root[:, None], kind)
+            shift = cast(root, kind) @ x
             t = (block.targets - like(mean_t[:, None], root)) * root
             with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused where it is used
                 xx, xt = x.T @ x, (cast(t, kind) @ x).T
-            return _Second(cast(xx, np.float64), cast(xt, np.float64), (t * t).sum(1))
+            return _Second(cast(xx, np.float64), cast(xt, np.float64), (t * t).sum(1), cast(shift, np.float64))
 
         moments = rows.sum(second)
+        if kind == np.float64:
+            mean_x = _corrected(mean_x, moments, weight)
         noise, rounding = 100.0 * float(np.finfo(kind).eps), float(np.finfo(rows.dtype).eps)
         return cls(weight, mean_x, mean_t, moments.xx, moments.xt, moments.tt, noise, rounding)
 
@@ -284,7 +291,7 @@ class Covariances:
     @property
     def live(self) -> BoolArray:
         """Columns that vary by more than the rounding of their mean, shape (d,); the others are constant."""
-        return np.asarray(np.sqrt(np.diag(self.xx) / self.weight) > 1e-13 * np.abs(self.mean_x))
+        return varies(np.sqrt(np.maximum(np.diag(self.xx), 0.0) / self.weight), self.mean_x)
 
     @property
     def grain(self) -> float:
@@ -304,16 +311,51 @@ class Covariances:
         return np.where(self.live[:, None], self.xt / self.weight, 0.0)
 
 
+def require_variation(live: BoolArray, variance: FloatArray, mean: FloatArray) -> None:
+    """Raise InputError unless some column is `live`, and has a variance in which no digits are lost."""
+    size = float(np.sqrt(variance[live].max()) if live.any() else np.abs(mean).max(initial=0.0))
+    if 0.0 < size < MIN_VARIANCE**0.5:
+        raise InputError(f"X has values of the order of {size:.0e}, whose squares do not fit a float64. Rescale X.")
+    if not live.any():
+        raise InputError("All rows are the same: every column of X is constant. Nothing can be estimated.")
+
+
+def varies(deviation: FloatArray, mean: FloatArray) -> BoolArray:
+    """Which columns with these standard deviations and means (d,) vary, if the means are corrected.
+
+    The mean of equal numbers is exact then. So a tenth of the last digit of a number is enough: it is what one in a
+    hundred rows that differ in that digit make.
+    """
+    return np.asarray(deviation > 0.1 * np.finfo(np.float64).eps * np.abs(mean))
+
+
+def _corrected(mean: FloatArray, moments: _Second, weight: float) -> FloatArray:
+    """The mean plus that of the deviations from it, of columns where it matters; corrects their second moments too.
+
+    A mean of many rows may be off by many times the last digit of a number, which is a spread of its own in columns
+    that hardly vary.
+    """
+    shift = moments.shift / weight
+    far = np.flatnonzero(shift**2 * weight > np.finfo(np.float64).eps * np.diag(moments.xx))
+    if len(far):
+        moments.xx[np.ix_(far, far)] -= weight * np.outer(shift[far], shift[far])
+        mean = mean.copy()
+        mean[far] += shift[far]
+    return mean
+
+
 @dataclass(slots=True)
 class _Second:
-    """Second moments of a block, added in place to avoid a d × d copy for every block."""
+    """Second moments of a block, added in place to avoid a d × d copy for every block; and the mean deviation."""
 
     xx: Array
     xt: Array
     tt: Array
+    shift: Array
 
     def __add__(self, other: _Second) -> _Second:
         self.xx += other.xx
         self.xt += other.xt
         self.tt += other.tt
+        self.shift += other.shift
         return self

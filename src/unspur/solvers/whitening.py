@@ -1,8 +1,8 @@
-"""Coordinates: those in which the logistic Hessian is close to the identity, and those of a metric.
+"""Coordinates: of a metric, of logistic regression, and those in which rows have unit variance.
 
-Weights are written ``w = T a`` with ``T Tᵀ = (C/4 + λI)⁺`` on the range of C: at zero weights the Hessian of the
-logistic loss is exactly C/4 + λI, and elsewhere never larger. Weights are restricted to the range of C, since outside
-it they cost next to nothing and could make a pair orthogonal for free.
+In logistic regression, weights are written ``w = T a`` with ``T Tᵀ = (C/4 + λI)⁺`` on the range of C. At zero weights
+the Hessian of the loss is exactly C/4 + λI, and elsewhere never larger. Weights are restricted to the range of C, since
+outside it they cost next to nothing and could make a pair orthogonal for free.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.linalg.lapack
+import scipy.linalg
 
 from unspur._resources import one_scipy_thread
-from unspur._typing import FloatArray
+from unspur._typing import BoolArray, FloatArray
 from unspur.exceptions import InputError
 from unspur.rows import MAX_UNCENTRED_DISTANCE, RowSource, Weighting
-from unspur.solvers.statistics import Moments, keeps_digits
+from unspur.solvers.statistics import Covariances, Moments, keeps_digits, require_variation
 from unspur.subspace import AffineMap, Subspace
 
 #: Standard deviations along an eigenvector below this share of the largest are rounding noise, of the stored rows or of
@@ -67,9 +67,8 @@ class Geometry:
     def of(cls, moments: Moments, itemsize: int) -> Geometry:
         """Find the rank, by Cholesky if it is clear, else by eigenvalues."""
         live = np.sqrt(np.diag(moments.second)) > 1e-13 * np.abs(moments.mean)  # more than rounding of the mean
-        if not live.any():
-            raise InputError("All rows are the same: every column of X is constant. Nothing can be estimated.")
-        second = np.where(np.outer(live, live), moments.second, 0.0)
+        require_variation(live, np.diag(moments.second), moments.mean)
+        second = moments.second if live.all() else np.where(np.outer(live, live), moments.second, 0.0)
         variance = np.diag(second)
         deviation = np.sqrt(variance)
         if not 1e-280 < variance.max() < 1e280:
@@ -77,9 +76,9 @@ class Geometry:
             raise InputError(f"X has values of the order of {size:.0e}, whose squares do not fit a float64. Rescale X.")
         far = bool(np.max(np.abs(moments.mean)) > MAX_UNCENTRED_DISTANCE * deviation.max())
         if variance.min() > 0:
-            correlation = second / np.outer(deviation, deviation)
             level = deviation.min() > MIN_COLUMN_SHARE[itemsize] * deviation.max()
-            if level and smallest_pivot(correlation) > max(MIN_FULL_RANK_PIVOT, 10.0 * moments.noise):
+            clear = max(MIN_FULL_RANK_PIVOT, 10.0 * moments.noise)
+            if level and smallest_pivot(second / deviation / deviation[:, None]) > clear:
                 return cls(moments.mean, second, None, None, far)
         values, vectors = np.linalg.eigh(second)
         real = values > values[-1] * MIN_DEVIATION_SHARE[itemsize] ** 2
@@ -88,11 +87,11 @@ class Geometry:
     def transformed(self, matrix: FloatArray, itemsize: int) -> Geometry:
         """The geometry of ``(x − centre) matrix``, from the second moment; the centre stays."""
         second = matrix.T @ self.second @ matrix
-        values, vectors = np.linalg.eigh(0.5 * (second + second.T))
+        values, vectors = np.linalg.eigh(second)
         real = values > max(values[-1], 0.0) * MIN_DEVIATION_SHARE[itemsize] ** 2
         if not real.any():
             raise InputError("All rows are the same after the removal, so there is nothing to fit a head on.")
-        basis = vectors[:, real]
+        basis = vectors if real.all() else vectors[:, real]
         return Geometry(self.centre, second, basis, values[real], self.far_from_zero, matrix @ basis)
 
     @property
@@ -256,6 +255,95 @@ class Whitening:
         """Allowed coordinates of weights: ``T⁺ w = Tᵀ (C/4 + λI) w``, shape (r,) or (r, m)."""
         assert self.geometry.loadings is None
         return self.pull_back(self.geometry.second @ weights / 4.0 + self.decay * weights)
+
+
+@dataclass(frozen=True, slots=True)
+class Whitener:
+    """``L⁻¹`` for Σ = L Lᵀ: lower triangular, or from eigenvectors of the correlations if Σ may be singular.
+
+    Then L = D U Λ^½ (d, r), with D the standard deviations, so that small features count like large ones. Along the
+    last ``r − rank`` columns of U the moments cannot tell whether the rows vary. There the variance counts as one, so
+    that covariance with the concept is removed like the rest, and nothing is divided by rounding error.
+    """
+
+    lower: FloatArray | None
+    deviation: FloatArray
+    vectors: FloatArray
+    roots: FloatArray
+    rank: int
+
+    @classmethod
+    def of(cls, covariance: FloatArray, noise: float) -> Whitener:
+        """By Cholesky if all pivots are clearly above the noise of the moments, else by eigenvalues."""
+        clear = cls.by_cholesky(covariance, noise)
+        return cls.by_eigenvalues(covariance, noise) if clear is None else clear
+
+    @classmethod
+    def by_eigenvalues(cls, covariance: FloatArray, noise: float, *, scaled: bool = True) -> Whitener:
+        """The whitener of any rows; columns of other scales count alike if `scaled`."""
+        live, scale, correlation = _correlation(covariance)
+        if not scaled:
+            live, scale, correlation = np.ones_like(live), np.ones_like(scale), covariance
+        # Constant columns are left out: scaled to unit variance, their rounding errors would count like a feature.
+        values, inside = np.linalg.eigh(correlation[np.ix_(live, live)])
+        values, inside = values[::-1], inside[:, ::-1]
+        real = values > max(1e-12, noise) * values[0]
+        vectors = np.zeros((len(live), len(values)))
+        vectors[live] = inside
+        return cls(None, scale, vectors, np.sqrt(np.where(real, values, 1.0)), int(real.sum()))
+
+    @classmethod
+    def by_cholesky(cls, covariance: FloatArray, noise: float) -> Whitener | None:
+        """The whitener of rows that clearly have full rank; None for others."""
+        live, scale, correlation = _correlation(covariance)
+        try:
+            lower = np.linalg.cholesky(correlation) if live.all() else np.empty((0, 0))
+        except np.linalg.LinAlgError:
+            return None
+        if not lower.size or np.diag(lower).min() ** 2 <= max(1e-10, noise):
+            return None
+        return cls(scale[:, None] * lower, scale, np.empty((0, 0)), np.empty(0), len(lower))
+
+    def __call__(self, columns: FloatArray) -> FloatArray:
+        """``L⁻¹ columns``."""
+        if self.lower is None:
+            return (self.vectors.T @ (columns / self.deviation[:, None])) / self.roots[:, None]
+        with one_scipy_thread():
+            return np.asarray(scipy.linalg.solve_triangular(self.lower, columns, lower=True))
+
+    def transposed(self, columns: FloatArray) -> FloatArray:
+        """``L⁻ᵀ columns``."""
+        if self.lower is None:
+            return (self.vectors @ (columns / self.roots[:, None])) / self.deviation[:, None]
+        with one_scipy_thread():
+            return np.asarray(scipy.linalg.solve_triangular(self.lower, columns, lower=True, trans="T"))
+
+
+def _correlation(covariance: FloatArray) -> tuple[BoolArray, FloatArray, FloatArray]:
+    """Which columns vary (d,), their standard deviations (d,), 1 for the others, and correlations (d, d)."""
+    deviation = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    live = deviation > 0
+    scale = np.where(live, deviation, 1.0)
+    return live, scale, covariance / np.outer(scale, scale)
+
+
+def covariances_of(rows: RowSource, *, rotated: bool = False) -> tuple[Covariances, Whitener | None]:
+    """Moments from products in the type of the rows, which are faster, or in float64 if their rank is in doubt.
+
+    With them comes the whitener, if one was made to decide that, or if rows are `rotated`: coordinates in a span, of
+    which the small ones are rounding errors and must not be scaled up.
+    """
+    if rotated:
+        moments = Covariances.of(rows, in_float64=True)
+        return moments, Whitener.by_eigenvalues(moments.covariance, moments.noise, scaled=False)
+    moments = Covariances.of(rows)
+    if rows.dtype == np.float64:
+        return moments, None
+    if keeps_digits(moments.xx, rows):
+        whitener = Whitener.by_cholesky(moments.covariance, moments.noise)
+        if whitener is not None:
+            return moments, whitener
+    return Covariances.of(rows, in_float64=True), None
 
 
 def smallest_pivot(correlation: FloatArray) -> float:

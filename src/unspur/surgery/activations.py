@@ -142,6 +142,11 @@ class Batches:
         self._labels = {"concept": _Labels(concept, "concept")}
         if y is not None:
             self._labels["y"] = _Labels(y, "y")
+        if not all(labels.key for labels in self._labels.values()) and _shuffles(batches):
+            raise LabelError(
+                "The DataLoader shuffles its rows, so labels in an array cannot be matched to them. Pass one that does "
+                "not (shuffle=False), or put the labels into the batches and name their key."
+            )
         self.pooling = pooling or self._natural_pooling()
 
     def _natural_pooling(self) -> Pooling:
@@ -190,6 +195,15 @@ class Batches:
         y = values["y"][kept] if "y" in values else None
         inputs = {name: _moved(value, self._device) for name, value in inputs.items()}
         return Batch(number, inputs, mask, kept, values["concept"][kept], y, sequence[kept], self.pooling)
+
+
+def _shuffles(batches: Any) -> bool:
+    """Whether a DataLoader draws its rows at random; its sampler may be inside its `batch_sampler`."""
+    from torch.utils.data import RandomSampler, SubsetRandomSampler, WeightedRandomSampler
+
+    samplers = (getattr(one, "sampler", None) for one in (batches, getattr(batches, "batch_sampler", None)))
+    random = RandomSampler, SubsetRandomSampler, WeightedRandomSampler
+    return any(isinstance(one, random) or getattr(one, "shuffle", False) for one in samplers)  # of a DistributedSampler
 
 
 class _Labels:

@@ -188,6 +188,7 @@ class Attachment:
                 self._handles.append(self.model.register_forward_pre_hook(self._note_run))
             if self.where == "output":
                 self._handles.append(self._module.register_forward_hook(self._on_output))
+                _record_last(self._module)
             else:
                 self._handles.append(self._module.register_forward_pre_hook(self._on_input, with_kwargs=True))
         self._depth += 1
@@ -325,6 +326,16 @@ class Attachment:
                 "where the embeddings it was fitted on arise."
             )
         return -1 if axis in (-1, len(shape) - 1) else axis
+
+
+def _record_last(module: Any) -> None:
+    """Let hooks of transformers, which record hidden states, run after all others.
+
+    They are there only after a first call that asks for hidden states, and would record what is not removed yet.
+    """
+    for number, hook in list(module._forward_hooks.items()):
+        if (getattr(hook, "__module__", None) or "").startswith("transformers."):
+            module._forward_hooks.move_to_end(number)
 
 
 def find_module(model: Any, path: str) -> Any:

@@ -13,6 +13,7 @@ nobody else has read it. So a residual connection, or a norm, is noticed in any 
 from __future__ import annotations
 
 import copy
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -212,17 +213,26 @@ def _put(model: Any, old: Any, new: Any) -> tuple[str, ...]:
 
 
 def _largest_difference(one: Any, other: Any) -> float:
-    """Largest difference of the tensors of two outputs, relative to the largest value of each."""
+    """Largest difference of the tensors of two outputs, relative to the largest value of each.
+
+    Values that are not finite, such as the logits of forbidden tokens, must be the same. Infinite if they are not, or
+    if no value is finite, so that nothing can be compared.
+    """
+    import torch
+
     first, second = dict(tensors_in(one)), dict(tensors_in(other))
-    if first.keys() != second.keys():
-        return float("inf")
-    worst = 0.0
+    if {place: tensor.shape for place, tensor in first.items()} != {p: tensor.shape for p, tensor in second.items()}:
+        return math.inf
+    worst = []
     for place, tensor in first.items():
         here, there = tensor.double(), second[place].double()
-        size = float(here.abs().max()) if here.numel() else 0.0
-        difference = float((here - there).abs().max()) if here.numel() else 0.0
-        worst = max(worst, difference / size if size else difference)
-    return worst
+        finite = here.isfinite() & there.isfinite()
+        if not torch.allclose(here[~finite], there[~finite], equal_nan=True):
+            return math.inf
+        if finite.any():
+            size, difference = float(here[finite].abs().max()), float((here - there)[finite].abs().max())
+            worst.append(difference / size if size else difference)
+    return max(worst, default=math.inf)
 
 
 def _require_same(expected: Any, got: Any) -> None:
@@ -230,6 +240,11 @@ def _require_same(expected: Any, got: Any) -> None:
     kinds = {str(tensor.dtype).removeprefix("torch.") for _, tensor in tensors_in(expected)}
     allowed = max((MAX_DIFFERENCE[kind] for kind in kinds if kind in MAX_DIFFERENCE), default=1e-3)
     difference = _largest_difference(expected, got)
+    if not any(tensor.isfinite().any() for _, tensor in tensors_in(expected)):
+        raise InputError(
+            "The model returns no tensor with finite values for this batch, so the folded model cannot be compared "
+            "with the hooked one. Pass a batch for which it does, or use Scrubbing.attach instead."
+        )
     if not difference <= allowed:
         raise InputError(
             f"The folded model differs from the hooked one by {difference:.1e} of the largest output, more than the "

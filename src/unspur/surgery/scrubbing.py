@@ -30,7 +30,7 @@ from unspur._reading import require_kinds
 from unspur._text import padded
 from unspur._typing import Array, FloatArray
 from unspur._version import __version__
-from unspur.certificate import fingerprint, row_hashes
+from unspur.clusters import fingerprint, row_hashes
 from unspur.exceptions import ArtifactError, InputError, LabelError
 from unspur.io.artifact import Shapes, read_artifact, write_artifact
 from unspur.labels import class_label

@@ -228,7 +228,8 @@ class _OutputSums:
             mask = batch.mask
         ids = batch.inputs.get("input_ids")
         for log_p, log_q, counts, number in _by_sequence(first, second, mask):
-            self._divergence += float((log_p.exp() * (log_p - log_q)).sum())
+            possible = log_p > -math.inf  # forbidden tokens have logit -inf, and 0 · log 0 is 0
+            self._divergence += float((log_p[possible].exp() * (log_p - log_q)[possible]).sum())
             self._places += len(log_p)
             if self._causal and ids is not None:
                 tokens = ids[number][counts][1:, None]
