@@ -68,7 +68,8 @@ def main() -> None:
             target = given.results / NETWORKS
             old_networks = json.loads(target.read_text(encoding="utf-8")) if target.exists() else []
             networks = merged_networks(old_networks, json.loads(told.read_text(encoding="utf-8")))
-            target.write_text(json.dumps(networks, indent=1) + "\n", encoding="utf-8")
+            lines = ",\n".join(json.dumps(network) for network in networks)
+            target.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
             print(f"{target}: {len(networks)} networks")
 
 
