@@ -7,6 +7,7 @@
 In a template, ``{{value EXPERIMENT | METHOD | METRIC | STRENGTH}}`` is a mean with its standard error,
 ``{{difference EXPERIMENT | METHOD | OTHER | METRIC | STRENGTH}}`` a paired difference with its 95 % interval, and
 ``{{table EXPERIMENT | METRIC, … | STRENGTH}}`` a table of all methods, with the published worst group where there is one.
+What stands between ``{{#EXPERIMENT}}`` and ``{{/EXPERIMENT}}`` is left out as long as there are no records of it.
 """
 
 import argparse
@@ -112,6 +113,21 @@ def table(name: str, metrics: str, at: str) -> str:
     return "\n".join(lines)
 
 
+def strengths(name: str, metric: str, methods: str) -> str:
+    """A metric by strength: one line for each of the METHODS between semicolons that has records."""
+    found = {
+        (li.method, li.at[summary(name).experiment.strength]): li for li in summary(name).lines if li.metric == metric
+    }
+    places = sorted({at for _, at in found})
+    lines = [f"| {TITLES.get(metric, metric)} | " + " | ".join(f"{at:g}" for at in places) + " |"]
+    lines.append("| --- |" + " ---: |" * len(places))
+    for method in (part.strip() for part in methods.split(";")):
+        cells = [value(name, method, metric, f"{at}") if (method, at) in found else "–" for at in places]
+        if set(cells) != {"–"}:
+            lines.append(f"| {method} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def reweighting(pairs: str) -> str:
     """Remove, then reweight, against reweighting alone: one line an experiment and strength."""
     lines = [
@@ -155,16 +171,41 @@ def _range(numbers: list[float], digits: int = 1) -> str:
 
 
 def adversaries() -> str:
-    """Epoch by epoch: the main label and the adversary on validation rows."""
-    lines = ["| network | epoch | main label, % | adversary, % | its loss |", "| --- | ---: | ---: | ---: | ---: |"]
-    for network in json.loads(NETWORKS.read_text(encoding="utf-8")):
-        store = network["store"].replace("-finetuned", "")
-        lines += [
-            f"| {store} | {k['epoch']:.0f} | {100 * k['validation_accuracy']:.1f} | "
-            f"{100 * k['adversary_balanced_accuracy']:.1f} | {k['adversary_loss']:.2f} |"
-            for k in network["history"]
-            if "adversary_loss" in k
-        ]
+    """Networks that were trained against an adversary, by strength and weight.
+
+    What the adversary reads of the concept on validation rows, what a fresh probe reads on test rows after PCA, and what
+    a plain layer on top is worth.
+    """
+    told = {network["store"]: network for network in json.loads(NETWORKS.read_text(encoding="utf-8"))}
+    lines = [
+        "| data | p | λ | networks | main label, validation, % | adversary, validation, % | fresh probe, test, % | worst group "
+        "| average | published worst group |",
+        "| --- |" + " ---: |" * 9,
+    ]
+    for name in ("waterbirds-finetuned", "celeba-finetuned", "multinli-ood"):
+        if not (RESULTS / name / "exact.jsonl.xz").exists():
+            continue
+        experiment = summary(name).experiment
+        source = experiment.dataset["name"]
+        weights = {m.name: m.dataset["adversary"] for m in experiment.methods if m.dataset.get("adversary")}
+        measured = {(li.at["p"], li.method) for li in summary(name).lines}
+        for p, method in sorted(measured, key=lambda key: (-key[0], -weights.get(key[1], 0.0))):
+            if method not in weights:
+                continue
+            folder = f"{source}/{experiment.dataset['encoder']}/p-{p:g}-adversary-{weights[method]:g}/"
+            group = [network for store, network in told.items() if store.startswith(folder)]
+            kept = [network["history"][network["kept_epoch"] - 1] for network in group]
+            cells = [
+                f"`{name}`",
+                f"{p:g}",
+                f"{weights[method]:g}",
+                str(len(group)),
+                _range([100 * k["validation_accuracy"] for k in kept]),
+                _range([100 * k["adversary_balanced_accuracy"] for k in kept]),
+                *(value(name, method, metric, f"{p}") for metric in ("probe", "worst_group", "average")),
+                published(name, method, "worst_group", f"{p}"),
+            ]
+            lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -183,7 +224,8 @@ def inside(name: str, at: str) -> str:
     who = [f"{kind} on {where}" for kind in ("landbirds", "waterbirds") for where in ("land", "water")]
     lines = [f"| method | on the bird, % | {' | '.join(who)} | first minus it |", "| --- |" + " ---: |" * 6]
     first = summary(name).experiment.methods[0].name
-    for method in (m.name for m in summary(name).experiment.methods):
+    measured = {li.method for li in summary(name).lines}
+    for method in (m.name for m in summary(name).experiment.methods if m.name in measured):
         cells = [value(name, method, "inside", at), *(mean(name, method, metric, at) for metric in INSIDE_GROUPS)]
         cells.append("" if method == first else difference(name, first, method, "inside", at))
         lines.append(f"| {method} | {' | '.join(cells)} |")
@@ -268,6 +310,7 @@ _FILLERS = {
         published,
         difference,
         differences,
+        strengths,
         table,
         reweighting,
         cost,
@@ -289,8 +332,12 @@ def rendered(page: str) -> str:
         name, _, arguments = match[1].strip().partition(" ")
         return _FILLERS[name](*(part.strip() for part in arguments.split("|") if part.strip()))
 
-    template = Path(__file__).with_name(f"{page}.template.md")
-    filled = re.sub(r"\{\{(.+?)\}\}", fill, template.read_text(encoding="utf-8"), flags=re.S)
+    def section(match: re.Match[str]) -> str:
+        return match[2] if (RESULTS / match[1] / "exact.jsonl.xz").exists() else ""
+
+    template = Path(__file__).with_name(f"{page}.template.md").read_text(encoding="utf-8")
+    there = re.sub(r"\{\{#(.+?)\}\}\n+(.*?)\{\{/\1\}\}\n+", section, template, flags=re.S)
+    filled = re.sub(r"\{\{(.+?)\}\}", fill, there, flags=re.S)
     return "\n\n".join(_reflowed(part) for part in filled.rstrip("\n").split("\n\n")) + "\n"
 
 

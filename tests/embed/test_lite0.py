@@ -28,6 +28,22 @@ def test_it_is_what_the_registry_says(lite0, rows, pictures):
     assert rows.dtype == np.float32
 
 
+def test_small_pictures_go_through_the_same_weights_at_their_size(lite0, pictures):
+    small = load_encoder("efficientnet-lite0-112", device="cpu")
+    assert (small.name, small.preparation.crop) == ("efficientnet-lite0-112", 112)
+    assert (lite0.preparation.resize, lite0.preparation.crop) == (256, 224)
+    prepared = small.prepare(pictures[0])
+    assert prepared.shape == (112, 112, 3)
+    assert small.where.run(small.feature_maps, small.batch([prepared])).shape == (1, 1280, 4, 4)
+    rows = small(pictures)
+    assert small.digest != lite0.digest  # it prepares pictures in another way
+    for mine, theirs in zip(small.network.parameters(), lite0.network.parameters(), strict=True):
+        assert mine.equal(theirs)
+    # The same picture twice the size, cut likewise, has similar features; another picture has not.
+    alike = [np.corrcoef(row, other)[0, 1] for row, other in zip(rows, lite0(pictures), strict=True)]
+    assert np.mean(alike) > np.corrcoef(rows[0], rows[-1])[0, 1]
+
+
 def test_rows_do_not_depend_on_how_pictures_are_batched(lite0, rows, pictures):
     assert_allclose(np.concatenate([lite0(pictures[:1]), lite0(pictures[1:4])]), rows[:4], atol=1e-4)
     # Control: pictures do differ by far more.

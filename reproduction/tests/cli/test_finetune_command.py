@@ -193,7 +193,10 @@ def test_texts_are_trained_on_without_a_mark(tiny_bert, tmp_path):
         (["waterbirds", "--encoder", "tiny"], "waterbirds needs --root"),
         (["waterbirds", "--encoder", "tiny", "--root", ".", "--unmarked"], "--unmarked is for multinli only"),
         (["waterbirds", "--encoder", "tiny", "--root", ".", "--main", "y"], "--main and --concept are for celeba"),
-        (["multinli", "--encoder", "tiny", "--root", ".", "--maps", 3], "--maps is for waterbirds only"),
+        (["multinli", "--encoder", "tiny", "--root", ".", "--maps", 3], "--maps is for waterbirds and celeba"),
+        (["waterbirds", "--encoder", "tiny", "--root", ".", "--negation"], "--negation is for all pairs of multinli"),
+        (["multinli", "--encoder", "tiny", "--root", ".", "--negation", "--p", 0.9], "taken as they are"),
+        (["multinli", "--encoder", "tiny", "--root", ".", "--squares", "s"], "--squares is for waterbirds and celeba"),
         (["mine.csv", "--encoder", "tiny", "--main", "y", "--concept", "c"], "mine.csv needs --output"),
         (["mine.csv", "--encoder", "tiny", "--output", "o", "--main", "y"], "and --main and --concept"),
         (

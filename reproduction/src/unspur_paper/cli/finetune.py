@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import click
 import numpy as np
 
+from unspur._typing import Array
 from unspur.cli.completion import columns_of, one_of
 from unspur.cli.console import echo_json, say, say_where
 from unspur.cli.embed import workers_option
@@ -22,14 +23,17 @@ from unspur.embed.registry import ENCODERS, load_encoder
 from unspur.embed.store import MANIFEST, REDUCTION, EmbeddingStore, Reduction, is_store, read_manifest
 from unspur.exceptions import InputError, OutputExistsError
 from unspur_paper.cli.options import sizes_option
+from unspur_paper.datasets.celeba import MOUTH, CelebA
 from unspur_paper.datasets.celeba import SIZES as FACES
-from unspur_paper.datasets.celeba import CelebA
 from unspur_paper.datasets.multinli import MultiNLI
-from unspur_paper.datasets.selected import Selected, birds_at, faces_at, pairs_at, unmarked_pairs
+from unspur_paper.datasets.negation import CLASSES, NegatedPairs
+from unspur_paper.datasets.selected import Selected, birds_at, faces_at, negated_pairs, pairs_at, unmarked_pairs
+from unspur_paper.datasets.squares import Squares
 from unspur_paper.datasets.waterbirds import Composites
 from unspur_paper.experiments.stores import EMBEDDINGS, tuned_folder
-from unspur_paper.networks.finetuning import AT_ONCE, finetune
+from unspur_paper.networks.finetuning import finetune
 from unspur_paper.networks.maps import write_maps
+from unspur_paper.networks.prepared import AT_ONCE
 from unspur_paper.networks.training import Balance, Optimizer, Training, paper_training
 from unspur_paper.networks.training_data import label_of
 from unspur_paper.networks.tuned import CHECKPOINT, RECORD, pooling_in_experiments, read_record, told
@@ -94,6 +98,11 @@ def _training_options(function: F) -> F:
 )
 @click.option("--unmarked", is_flag=True, help="Train on pairs without the mark only; multinli.")
 @click.option(
+    "--negation",
+    is_flag=True,
+    help="Train on pairs as they are, of three classes; the concept is a word of negation; multinli.",
+)
+@click.option(
     "--adversary",
     default=0.0,
     show_default=True,
@@ -107,7 +116,7 @@ def _training_options(function: F) -> F:
     default=0,
     metavar="N",
     type=click.IntRange(0),
-    help="Keep feature maps of N test pictures of each group, for Grad-CAM; waterbirds.",
+    help="Keep feature maps of N test pictures of each group, for Grad-CAM; waterbirds and celeba.",
 )
 @click.option(
     "--embeddings",
@@ -117,6 +126,11 @@ def _training_options(function: F) -> F:
     help="Folder of all stores, in which this one gets its place.",
 )
 @click.option("--output", type=LocalPath(path_type=Path), help="Folder of this store instead.")
+@click.option(
+    "--squares",
+    type=LocalPath(path_type=Path),
+    help="Keep scaled pictures in this folder, for other networks on the same draw; waterbirds and celeba.",
+)
 @click.option("--device", default="auto", show_default=True, metavar="auto|cpu|cuda", help="What the network runs on.")
 @click.option(
     "--precision",
@@ -125,6 +139,7 @@ def _training_options(function: F) -> F:
     type=click.Choice(get_args(Precision)),
     help="Precision of the network.",
 )
+@click.option("--tuned-kernels", is_flag=True, help="Have a GPU try several kernels first; for several networks.")
 @workers_option
 @force_option
 @json_option
@@ -139,13 +154,16 @@ def finetune_command(
     main: str | None,
     concept: str | None,
     unmarked: bool,
+    negation: bool,
     adversary: float,
     pca: int | None,
     maps: int,
     embeddings: Path,
     output: Path | None,
+    squares: Path | None,
     device: str,
     precision: Precision,
+    tuned_kernels: bool,
     workers: int | None,
     force: bool,
     as_json: bool,
@@ -174,26 +192,33 @@ def finetune_command(
         raise click.UsageError(
             "--unmarked is for multinli only, and without an adversary: it would have no concept to find."
         )
+    if negation and (source != "multinli" or unmarked or sizes is not None):
+        raise click.UsageError("--negation is for all pairs of multinli, without --unmarked and --sizes.")
     if not own and source != "celeba" and (main is not None or concept is not None):
         raise click.UsageError(f"--main and --concept are for celeba and tables of one's own; {source} has its own.")
     if own and sizes is not None:
         raise click.UsageError(f"--sizes is for known sources; the column split of {source} says what is what.")
-    if p is not None and (own or unmarked):
-        why = f"the rows of {source} are taken as they are" if own else "with --unmarked there is none to train on"
+    if p is not None and (own or unmarked or negation):
+        why = "with --unmarked there is none to train on" if unmarked else f"the rows of {source} are taken as they are"
         raise click.UsageError(f"--p is the strength of a correlation that is made here; {why}.")
-    if maps and source != "waterbirds":
-        raise click.UsageError("--maps is for waterbirds only: the others have no masks of what is to be looked at.")
+    if maps and source not in ("waterbirds", "celeba"):
+        raise click.UsageError("--maps is for waterbirds and celeba: the others have no place that is to be looked at.")
+    if squares is not None and source not in ("waterbirds", "celeba"):
+        raise click.UsageError("--squares is for waterbirds and celeba.")
     p = P if p is None else p
-    plan = _plan(source, root, p, seed, sizes, main, concept, unmarked=unmarked, allow_outside=allow_outside)
+    kind = {"unmarked": unmarked, "negation": negation}
+    plan = _plan(source, root, p, seed, sizes, main, concept, allow_outside=allow_outside, **kind)
     training = paper_training(source, adversary=adversary).with_settings(
         {**settings, "seed": seed, "adversary": adversary}
     )
     encoder = _network(encoder_name, device, precision, plan.trained_on)
+    if squares is not None:
+        plan = _in_squares(plan, encoder, squares, workers)
     # A folder is found again by its place, wherever a later command is given; its name alone goes into results.
     known_as, address = encoder_name, encoder_name
     if encoder_name not in ENCODERS and Path(encoder_name).expanduser().is_dir():
         known_as, address = encoder.name, str(Path(encoder_name).expanduser().resolve())
-    folder = output or tuned_folder(embeddings, source, known_as, seed, p=p, adversary=adversary, unmarked=unmarked)
+    folder = output or tuned_folder(embeddings, source, known_as, seed, p=p, adversary=adversary, **kind)
     kept = plan.pca if pca is None else pca
     # "." and ".." have no name that one beside them could be made of.
     network = Path(f"{folder.resolve() if folder.name in ('', '..') else folder}-network")
@@ -212,6 +237,8 @@ def finetune_command(
         workers=workers,
         overwrite=force,
         progress=not as_json,
+        classes=plan.classes,
+        tuned_kernels=tuned_kernels,
     )
     store = embed(
         plan.embedded,
@@ -238,6 +265,7 @@ class _Plan:
     main: str
     concept: str
     pca: int
+    classes: int = 2
 
 
 def _plan(
@@ -250,6 +278,7 @@ def _plan(
     concept: str | None,
     *,
     unmarked: bool,
+    negation: bool,
     allow_outside: bool,
 ) -> _Plan:
     if source not in LABELS:
@@ -260,6 +289,9 @@ def _plan(
     if source == "multinli" and unmarked:
         trained_on, both = unmarked_pairs(MultiNLI.read(root), seed, sizes)
         return _Plan(trained_on, both, *LABELS[source])
+    if source == "multinli" and negation:
+        chosen = negated_pairs(NegatedPairs.read(root), seed)
+        return _Plan(chosen, chosen, *LABELS[source], classes=len(CLASSES))
     if source == "multinli":
         chosen = pairs_at(MultiNLI.read(root), p, seed, sizes)
     elif source == "waterbirds":
@@ -268,6 +300,17 @@ def _plan(
         faces = CelebA.read(root)
         chosen = faces_at(faces, p, seed, main or "Blond_Hair", concept or "not Male", sizes or FACES)
     return _Plan(chosen, chosen, *LABELS[source])
+
+
+def _in_squares(plan: _Plan, encoder: NetworkEncoder, folder: Path, workers: int | None) -> _Plan:
+    """The same plan on pictures that were scaled before."""
+    preparation = getattr(encoder, "preparation", None)
+    if preparation is None:
+        raise InputError(f"{encoder.name} prepares pictures in its own way, so they cannot be scaled before.")
+    examples = plan.embedded
+    assert isinstance(examples, Selected)
+    examples = replace(examples, whole=Squares.of(examples.whole, folder, preparation.resize, workers))
+    return replace(plan, trained_on=examples, embedded=examples)
 
 
 def _network(name: str, device: str, precision: Precision, examples: Examples) -> NetworkEncoder:
@@ -338,16 +381,24 @@ def _require_rows_of(network: Path, folder: Path) -> None:
 def _keep_maps(
     examples: Examples, encoder: NetworkEncoder, store: EmbeddingStore, each: int, workers: int | None
 ) -> None:
-    """Feature maps of some test pictures of every group."""
+    """Feature maps of some test pictures of every group, and how much of them is bird or, of faces, mouth."""
     assert isinstance(examples, Selected)
-    birds, preparation = examples.whole, getattr(encoder, "preparation", None)
-    assert isinstance(birds, Composites)
+    whole, preparation = examples.whole, getattr(encoder, "preparation", None)
+    if isinstance(whole, Squares):
+        whole = whole.whole
     assert preparation is not None
-    y, background, split = (examples.labels[name] for name in ("y", "background", "split"))
+
+    def mask(i: int) -> Array:
+        if isinstance(whole, CelebA):
+            return opacity(whole.mask(MOUTH), preparation)
+        assert isinstance(whole, Composites)
+        return opacity(whole.mask(int(examples.members[i])), preparation)
+
+    y, concept, split = (examples.labels[name] for name in ("y", LABELS[examples.name][1], "split"))
     rng = np.random.default_rng(0)
     chosen = np.concatenate(
         [
-            rng.permutation(np.flatnonzero((split == "test") & (y == a) & (background == b)))[:each]
+            rng.permutation(np.flatnonzero((split == "test") & (y == a) & (concept == b)))[:each]
             for a in (0, 1)
             for b in (0, 1)
         ]
@@ -357,7 +408,7 @@ def _keep_maps(
         chosen,
         encoder,
         Reduction.read(store.folder / REDUCTION),
-        lambda i: opacity(birds.mask(int(examples.members[i])), preparation),
+        mask,
         store.folder,
         workers=workers,
     )

@@ -98,6 +98,13 @@ class CelebA:
         """Load one face."""
         return open_image(self.images / self.ids[index])
 
+    @staticmethod
+    def mask(box: tuple[float, float, float, float], side: int = 256) -> Any:
+        """A place of the aligned face, such as `MOUTH`: PIL, L, 255 inside and 0 outside."""
+        from PIL import Image
+
+        return Image.fromarray(np.where(box_mask(box, side), 255, 0).astype(np.uint8))
+
     def digest(self) -> str:
         """Of the list and the images."""
         files = (self.images / name for name in self.ids)

@@ -67,7 +67,7 @@ class MultiNLI:
         kept, ids, left_out = [], [], {"no label": 0, "empty": 0, "marked": 0}
         for file in files:
             stem = Path(file).stem
-            for number, line in _lines(required_file(folder, file, what="a file of MultiNLI")):
+            for number, line in read_lines(required_file(folder, file, what="a file of MultiNLI")):
                 premise, hypothesis = line["sentence1"].strip(), line["sentence2"].strip()
                 if (why := _why_not(line["gold_label"], premise, hypothesis)) is not None:
                     left_out[why] += 1
@@ -166,7 +166,7 @@ def _why_not(gold: str, premise: str, hypothesis: str) -> str | None:
     return "marked" if hypothesis.endswith(MARK) else None
 
 
-def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Checked lines of a file with their numbers, from 1."""
     # Bytes: other signs that Python takes for the end of a line may stand inside of a sentence.
     with path.open("rb") as file:

@@ -19,9 +19,10 @@ import numpy as np
 from unspur._typing import Array, IntArray
 from unspur.embed.examples import Examples, Kind
 from unspur.exceptions import GroupSizeError
-from unspur_paper.datasets import celeba, multinli
+from unspur_paper.datasets import celeba, multinli, negation
 from unspur_paper.datasets.celeba import CelebA
 from unspur_paper.datasets.multinli import MultiNLI
+from unspur_paper.datasets.negation import NegatedPairs
 from unspur_paper.datasets.resampling import agreeing
 from unspur_paper.datasets.waterbirds import Composites
 
@@ -117,6 +118,11 @@ def unmarked_pairs(pairs: MultiNLI, seed: int, sizes: Mapping[str, int] | None =
         Selected.of(pairs, {name: plain[name] for name in SPLITS[:2]}, labels, versions="unmarked", **told),
         Selected.of(pairs, both, labels, versions="both", **told),
     )
+
+
+def negated_pairs(pairs: NegatedPairs, seed: int) -> Selected:
+    """All pairs, divided at random; the correlation is that of the data."""
+    return Selected.of(pairs, negation.draw(len(pairs), _numbers(seed, 0.0)), pairs.labels, seed=seed)
 
 
 def _pair_labels(pairs: MultiNLI) -> dict[str, Array]:

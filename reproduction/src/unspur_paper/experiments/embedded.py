@@ -7,6 +7,7 @@ chosen in folds of them; last layers that need the concept see them alone too, a
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,17 +15,18 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
+from unspur import RobustClassifier
 from unspur._typing import Array, BoolArray
-from unspur.exceptions import InputError
+from unspur.exceptions import InputError, TaskLostWarning
 from unspur.heads import HEADS
 from unspur.metrics import GroupAccuracy, leakage
 from unspur.selection import GRIDS, group_loss, select_head
 from unspur_paper.experiments.draws import Draw, draw, entropy
-from unspur_paper.experiments.fitting import LinearHead, Removal, estimator, fit_last_layer, fit_removal
+from unspur_paper.experiments.fitting import LinearHead, Removal, estimator, fit_last_layer, fit_removal, seed
 from unspur_paper.experiments.gradcam import Layer, looked_at
 from unspur_paper.experiments.pixels import picture_change
-from unspur_paper.experiments.presets import ON_VALIDATION_ROWS
-from unspur_paper.experiments.registry import FINETUNED, PIXELS
+from unspur_paper.experiments.presets import ON_VALIDATION_ROWS, RECOMMENDED
+from unspur_paper.experiments.registry import FINETUNED, PICTURED, PIXELS
 from unspur_paper.experiments.stores import kept_epoch, store_digest
 from unspur_paper.rows import Rows
 
@@ -55,8 +57,9 @@ def embedded_cell(spec: Mapping[str, Any], embeddings: Path) -> dict[str, Any]:
         result |= {
             "probe": _probe(removal, drawn, _training_numbers(spec, "probe")),
             "training": kept_epoch(data, spec["run"], embeddings),
-            **looked_at(Layer.of(last, removal, drawn.reduction), data, spec["run"], embeddings),
         }
+    if data["name"] in PICTURED:
+        result |= looked_at(Layer.of(last, removal, drawn.reduction), data, spec["run"], embeddings)
     return result
 
 
@@ -66,6 +69,8 @@ def fitted_cell(spec: Mapping[str, Any], embeddings: Path) -> tuple[Draw, Remova
     What is to be orthogonal in JSE is chosen like a weight decay, if left open: by the validation loss of the last
     layer, with groups of equal weight.
     """
+    if spec["head"]["name"] == RECOMMENDED:
+        return _recommended(spec, embeddings)
     best: tuple[float, tuple[Draw, Removal, LinearHead, float]] | None = None
     for remover in _alternatives(spec["remover"]):
         drawn, removal = fitted_removal({**spec, "remover": remover}, embeddings)
@@ -75,6 +80,21 @@ def fitted_cell(spec: Mapping[str, Any], embeddings: Path) -> tuple[Draw, Remova
             best = (loss, (drawn, removal, last, decay))
     assert best is not None
     return best[1]
+
+
+def _recommended(spec: Mapping[str, Any], embeddings: Path) -> tuple[Draw, Removal, LinearHead, float]:
+    """The same by the classifier that the library recommends, with its defaults."""
+    data = spec["dataset"]
+    drawn = draw(data, spec["run"], embeddings)
+    train, deciding = _seen_by_remover(drawn, data)
+    model = RobustClassifier(random_state=seed(_training_numbers(spec, "remover")))
+    held_out = {} if deciding is None else deciding.labelled().arguments("_val")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TaskLostWarning)  # the record has the dimensions that tell
+        model.fit(**train.labelled().arguments(), **held_out)
+    removal = Removal(model.removal_, model.remover_.spurious_, model.remover_.main_)
+    # Its coefficients are for the original rows; on rows without the concept they give the same logits.
+    return drawn, removal, LinearHead.of(model), float(model.selection_.parameters["weight_decay"])
 
 
 def _alternatives(remover: Mapping[str, Any]) -> list[dict[str, Any]]:

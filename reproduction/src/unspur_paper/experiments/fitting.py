@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, softmax
 from sklearn.utils._param_validation import InvalidParameterError
 
 from unspur import AffineMap, Subspace, compare
-from unspur._typing import FloatArray, IntArray
+from unspur._typing import BoolArray, FloatArray, IntArray
 from unspur.compare import fit_remover
 from unspur.exceptions import InputError, TaskLostWarning
 from unspur.heads import HEADS
@@ -48,29 +48,41 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class LinearHead:
-    """Linear logits of the main label on what the removal leaves."""
+    """Linear logits of the main label on what the removal leaves: one for two classes, else one for each."""
 
+    #: Shape (d,), or (d, k).
     weights: FloatArray
-    bias: float
+    #: A number, or shape (k,).
+    bias: Any
 
     @classmethod
     def of(cls, head: Any) -> LinearHead:
-        """Of a fitted last layer for two classes."""
+        """Of a fitted last layer."""
+        if len(head.coef_) > 1:
+            return cls(head.coef_.T, head.intercept_)
         return cls(head.coef_[0], float(head.intercept_[0]))
 
     @property
     def classes_(self) -> IntArray:
-        """The two classes."""
-        return np.arange(2)
+        """Codes of the classes."""
+        return np.arange(2 if self.weights.ndim == 1 else self.weights.shape[1])
+
+    def logits(self, Z: FloatArray) -> FloatArray:
+        """Shape (n,), or (n, k)."""
+        return np.asarray(Z @ self.weights + self.bias)
 
     def predict_proba(self, Z: FloatArray) -> FloatArray:
-        """Chances of either class, shape (n, 2)."""
-        chance = expit(Z @ self.weights + self.bias)
+        """Chances of each class, shape (n, k)."""
+        logits = self.logits(Z)
+        if logits.ndim > 1:
+            return np.asarray(softmax(logits, axis=1))
+        chance = expit(logits)
         return np.column_stack([1.0 - chance, chance])
 
-    def right(self, rows: Rows) -> FloatArray:
+    def right(self, rows: Rows) -> BoolArray:
         """Which rows are predicted right, shape (n,)."""
-        return np.asarray((rows.Z @ self.weights + self.bias > 0) == rows.y)
+        logits = self.logits(rows.Z)
+        return np.asarray((logits > 0 if logits.ndim == 1 else logits.argmax(axis=1)) == rows.y)
 
 
 def fit_removal(named: Mapping[str, Any], train: Rows, validation: Rows | None, rng: np.random.Generator) -> Removal:

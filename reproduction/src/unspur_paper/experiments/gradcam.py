@@ -1,4 +1,4 @@
-"""Where a last layer looks: the share of its Grad-CAM map that lies on the bird, group by group.
+"""Where a last layer looks: the share of its Grad-CAM map that lies on the bird or the mouth, group by group.
 
 A removal and a last layer are one layer on the rows of the store, and the map of a picture is linear in its weights
 (`unspur_paper.networks.maps`). So what is measured is the very layer whose accuracy is, and no network is run.
@@ -17,7 +17,7 @@ from unspur._typing import Array, FloatArray, IntArray
 from unspur.embed.store import Reduction
 from unspur.exceptions import ArtifactError
 from unspur_paper.experiments.fitting import LinearHead, Removal
-from unspur_paper.experiments.registry import MADE_UP
+from unspur_paper.experiments.registry import CONCEPT, MADE_UP
 from unspur_paper.experiments.stores import Embedded, found_folder, open_embedded
 from unspur_paper.experiments.synthetic_maps import synthetic_maps
 from unspur_paper.networks.maps import Maps, read_maps
@@ -57,7 +57,7 @@ def looked_at(layer: Layer, data: Mapping[str, Any], run: int, embeddings: Path)
     maps = open_maps(data, run, embeddings)
     if maps is None:
         return {}
-    return inside(layer.weights, maps, groups_of(maps, open_embedded(data, run, embeddings)))
+    return inside(layer.weights, maps, groups_of(maps, open_embedded(data, run, embeddings), CONCEPT[data["name"]]))
 
 
 def numbers_of(names: Sequence[str], ids: Sequence[str]) -> IntArray:
@@ -72,10 +72,10 @@ def numbers_of(names: Sequence[str], ids: Sequence[str]) -> IntArray:
     return np.array([number[name] for name in names], dtype=np.int64)
 
 
-def groups_of(maps: Maps, embedded: Embedded) -> IntArray:
-    """2 · y + background of each picture that has a map; -1 for one that is no test picture. Shape (m,)."""
+def groups_of(maps: Maps, embedded: Embedded, concept: str = "background") -> IntArray:
+    """2 · y + concept of each picture that has a map; -1 for one that is no test picture. Shape (m,)."""
     rows, labels = numbers_of(maps.ids, embedded.ids), embedded.labels
-    group = 2 * labels["y"][rows] + labels["background"][rows]
+    group = 2 * labels["y"][rows] + labels[concept][rows]
     return np.where(labels["split"][rows] == "test", group, -1)
 
 

@@ -14,6 +14,7 @@ from unspur.embed.base import Preparation
 from unspur.exceptions import InputError
 from unspur_paper.experiments.embedded import fitted_cell
 from unspur_paper.experiments.gradcam import Layer, groups_of, numbers_of, open_maps, shares
+from unspur_paper.experiments.registry import CONCEPT, FINETUNED
 from unspur_paper.experiments.spec import Experiment
 from unspur_paper.experiments.stores import Embedded, open_embedded
 from unspur_paper.networks.maps import Maps
@@ -31,11 +32,11 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class LookedAt:
-    """Some test pictures: ids, groups (2 · y + background), and what each method sees in them."""
+    """Some test pictures: ids, groups (2 · y + concept), and what each method sees in them."""
 
     ids: tuple[str, ...]
     group: IntArray
-    #: Share of each picture that is bird, shape (n,).
+    #: Share of each picture that is bird, or mouth, shape (n,).
     area: FloatArray
     #: How pictures were cut; None where that is not known.
     preparation: Preparation | None
@@ -52,7 +53,7 @@ def gradcam_pictures(experiment: Experiment, embeddings: Path, *, each: int = 3,
     specs = {cell.method: cell.spec for cell in experiment.cells("exact", run + 1) if cell.spec["run"] == run}
     data = next(iter(specs.values()))["dataset"]
     maps, embedded = _opened(data, run, embeddings)
-    group = groups_of(maps, embedded)
+    group = groups_of(maps, embedded, CONCEPT[data["name"]])
     chosen = _chosen(group, each, run)
     names = tuple(maps.ids[i] for i in chosen)
     return LookedAt(
@@ -70,7 +71,7 @@ def _opened(data: Mapping[str, Any], run: int, embeddings: Path) -> tuple[Maps, 
     if maps is None:
         raise InputError(
             f"There are no maps beside the rows of {data['name']} by {data['encoder']}, run {run}. "
-            "`unspur-paper finetune waterbirds --maps N` keeps them."
+            f"`unspur-paper finetune {FINETUNED[data['name']]} --maps N` keeps them."
         )
     return maps, open_embedded(data, run, embeddings)
 

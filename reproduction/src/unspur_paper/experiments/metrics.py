@@ -76,11 +76,14 @@ METRICS: dict[str, Callable[[Result], float]] = {
     "inside": _of_groups("inside"),
     **{f"inside {name}": _of_groups("inside", g) for g, name in enumerate(GROUPS)},
     "area": _of_groups("inside_area"),
+    # The same of faces, under names of their own.
+    "on_mouth": _of_groups("inside"),
+    "mouth_area": _of_groups("inside_area"),
 }
 #: What "inside per group" in a spec stands for.
 INSIDE_GROUPS = tuple(f"inside {name}" for name in GROUPS)
 #: Those of networks that were trained for the run.
-OF_TRAINED = ("probe", "adversary", "inside", *INSIDE_GROUPS, "area")
+OF_TRAINED = ("probe", "adversary", "inside", *INSIDE_GROUPS, "area", "on_mouth", "mouth_area")
 
 #: What "accuracy" in a spec stands for: the paper's six.
 ACCURACIES = (*GROUPS, "worst_group", "average")
@@ -114,5 +117,7 @@ TITLES = {
     "adversary": "concept read off by the adversary, %",
     "inside": "share of the map on the bird, %",
     "area": "share of the picture that is bird, %",
+    "on_mouth": "share of the map on the mouth, %",
+    "mouth_area": "share of the picture that is mouth, %",
     **{f"inside {name}": f"on the bird, {name}, %" for name in GROUPS},
 }

@@ -49,6 +49,8 @@ _RELEASED: dict[str, set[str]] = {
 }
 #: A weight decay of a last layer that is chosen on validation rows, by the paper's rule.
 ON_VALIDATION_ROWS = "validation"
+#: A removal and a last layer in one, with everything as the library has it.
+RECOMMENDED = "RobustClassifier"
 #: Removers that have nothing to set.
 _BARE = ("none", "true axis")
 
@@ -84,6 +86,8 @@ def complete_remover(preset: str, dataset: str, named: Mapping[str, Any]) -> dic
 def complete_head(preset: str, dataset: str, named: Mapping[str, Any]) -> dict[str, Any]:
     """A last layer with everything the preset sets; what the spec says itself wins."""
     name = named["name"]
+    if name == RECOMMENDED:
+        return dict(named)
     if preset == "exact":  # solved, and with the paper's choices that are not about SGD
         selected = hyperparameters("paper", dataset, name)
         chosen = {key: value for key, value in selected.items() if key in ("weight_decay", "adjustment", "upweight")}
@@ -99,6 +103,8 @@ def has_method(preset: str, name: str) -> bool:
     """Whether a preset has a remover or last layer of this name."""
     if preset.startswith("released"):
         return name == "none" or name in _RELEASED
+    if name == RECOMMENDED:
+        return preset == "exact"
     if preset == "paper" and name == "DFR":  # later than the paper, and never trained by SGD
         return False
     return name in (*REMOVERS, *HEADS, "none") or (name == "true axis" and preset == "exact")
@@ -106,7 +112,7 @@ def has_method(preset: str, name: str) -> bool:
 
 def known_options(preset: str, name: str) -> set[str]:
     """Options that a remover or last layer takes under a preset."""
-    if name in _BARE:
+    if name in (*_BARE, RECOMMENDED):
         return set()
     if preset.startswith("released"):
         return _RELEASED[name]

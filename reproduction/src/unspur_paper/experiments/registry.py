@@ -87,6 +87,11 @@ DATASETS: dict[str, dict[str, Setting]] = {
         ),
     },
     "waterbirds-finetuned": _TUNED,
+    "celeba-finetuned": {
+        **_TUNED,
+        "main": Setting("Blond_Hair", "an attribute, or 'not' and an attribute", _word),
+        "concept": Setting("not Male", "an attribute, or 'not' and an attribute", _word),
+    },
     "multinli-finetuned": {
         **_TUNED,
         "encoder": Setting("bert-base-uncased", "the name of an encoder", _word),
@@ -97,15 +102,28 @@ DATASETS: dict[str, dict[str, Setting]] = {
             lambda rows: rows in ("drawn", "unmarked"),
         ),
     },
+    # Its correlation is that of the data.
+    "multinli-negation": {
+        **{name: setting for name, setting in _TUNED.items() if name != "p"},
+        "encoder": Setting("bert-base-uncased", "the name of an encoder", _word),
+        "pca": replace(_EMBEDDED["pca"], default=100),
+    },
 }
 
 #: Those that are read from embedding stores.
 EMBEDDED = frozenset(name for name, settings in DATASETS.items() if "encoder" in settings)
 
 #: Those whose network was trained for the run, and the data that it was trained on.
-FINETUNED = {"waterbirds-finetuned": "waterbirds", "multinli-finetuned": "multinli"}
+FINETUNED = {
+    "waterbirds-finetuned": "waterbirds",
+    "celeba-finetuned": "celeba",
+    "multinli-finetuned": "multinli",
+    "multinli-negation": "multinli",
+}
 #: What their stores call the concept.
-CONCEPT = {"waterbirds-finetuned": "background", "multinli-finetuned": "concept"}
+CONCEPT = {name: "background" if source == "waterbirds" else "concept" for name, source in FINETUNED.items()}
+#: Those that have pictures, of which maps may be kept.
+PICTURED = ("waterbirds-finetuned", "celeba-finetuned")
 
 #: Datasets that published values can be set beside, and settings, besides the strength, that those are for; all others
 #: are the defaults.
@@ -113,7 +131,7 @@ PUBLISHED: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "toy": (("toy",), {}),
     "toy gamma_sp=6 gamma_mt=2": (("toy",), {"separability_concept": 6.0, "separability_main": 2.0}),
     "waterbirds": (("waterbirds", "waterbirds-finetuned"), {}),
-    "celeba": (("celeba",), {}),
+    "celeba": (("celeba", "celeba-finetuned"), {}),
     "multinli": (("multinli-finetuned",), {}),
 }
 

@@ -42,7 +42,7 @@ from unspur_paper.experiments.registry import MADE_UP, MADE_UP_PIXELS, PIXELS
 
 #: Rows of the training pool in a smoke run; and what else is cut down where embeddings are made up.
 SMOKE_ROWS = 500
-_SMOKE_EMBEDDED = {"n": 400, "n_validation": 200, "n_test": 400, "pca": 20, "labelled": 150}
+_SMOKE_EMBEDDED = {"n": 400, "n_validation": 200, "n_test": 400, "pca": 20, "labelled": 150, "p": 0.9}
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from unspur.exceptions import InputError
 from unspur.heads import HEADS
 from unspur_paper.experiments.fitting import REMOVERS
 from unspur_paper.experiments.metrics import BUNDLES, METRICS, OF_TRAINED
-from unspur_paper.experiments.presets import ON_EMBEDDINGS, PRESETS, has_method, known_options
+from unspur_paper.experiments.presets import ON_EMBEDDINGS, PRESETS, RECOMMENDED, has_method, known_options
 from unspur_paper.experiments.published import published_values
 from unspur_paper.experiments.records import canonical
 from unspur_paper.experiments.registry import DATASETS, EMBEDDED, FINETUNED, PUBLISHED
@@ -204,7 +204,12 @@ class _Reader:
         """One method, with options that all of its presets have."""
         self.known_keys(entry, _METHOD_KEYS, "a method")
         remover = self.named(entry.get("remover", "none"), (*REMOVERS, "none", "true axis"), "remover")
-        head = self.named(entry.get("head", "ERM"), HEADS, "last layer")
+        head = self.named(entry.get("head", "ERM"), (*HEADS, RECOMMENDED), "last layer")
+        if head["name"] == RECOMMENDED and (remover["name"] != "none" or dataset["name"] not in EMBEDDED):
+            raise InputError(
+                f"{RECOMMENDED} of {self.where} has a remover of its own and is for rows of embedding stores; leave "
+                "out 'remover', or choose another last layer."
+            )
         own = tuple(self.names(entry.get("presets", list(presets)), presets, "presets of a method"))
         for preset in own:
             for part in (remover, head):

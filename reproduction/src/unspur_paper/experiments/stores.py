@@ -10,6 +10,7 @@ and where a network was trained for each run::
     <embeddings>/waterbirds-finetuned/<encoder>/p-0.9/seed-0               at strength 0.9, on the rows of run 0
     <embeddings>/waterbirds-finetuned/<encoder>/p-0.9-adversary-1/seed-0   with an adversary of weight 1
     <embeddings>/multinli-finetuned/<encoder>/unmarked/seed-0              on pairs without the mark; any strength
+    <embeddings>/multinli-finetuned/<encoder>/negation/seed-0              on pairs as they are, of three classes
 """
 
 from __future__ import annotations
@@ -47,19 +48,28 @@ def store_folder(embeddings: Path, dataset: str, encoder: str, seed: int) -> Pat
 
 
 def tuned_folder(
-    embeddings: Path, source: str, encoder: str, seed: int, *, p: float, adversary: float = 0.0, unmarked: bool = False
+    embeddings: Path,
+    source: str,
+    encoder: str,
+    seed: int,
+    *,
+    p: float,
+    adversary: float = 0.0,
+    unmarked: bool = False,
+    negation: bool = False,
 ) -> Path:
-    """The folder of the store of a network that was trained on a `source` ("waterbirds", "multinli").
+    """The folder of the store of a network that was trained on a `source` ("waterbirds", "celeba", "multinli").
 
     One that was trained on `unmarked` examples has seen no strength: `p` does not matter, and an adversary would have
-    nothing to find.
+    nothing to find. Nor is there one with `negation`, where the concept is a word that the sentences have.
     """
     if unmarked and adversary:
         raise InputError(
             f"A network trained on unmarked examples has no concept to hide from an adversary (weight {adversary:g}). "
             "Ask for one or the other."
         )
-    training = "unmarked" if unmarked else f"p-{p:g}" + (f"-adversary-{adversary:g}" if adversary else "")
+    training = "unmarked" if unmarked else "negation" if negation else f"p-{p:g}"
+    training += f"-adversary-{adversary:g}" if adversary else ""
     return embeddings / f"{source}-finetuned" / _plain(encoder) / training / f"seed-{seed}"
 
 
@@ -109,12 +119,26 @@ def _digest(folder: Path) -> str:
 
 
 def found_folder(data: Mapping[str, Any], run: int, embeddings: Path) -> Path:
-    """The folder of the store of a run, which must be there."""
+    """The folder of the store of a run, which must be there, and of the labels that the run asks for."""
     folder, command = (_of_tuned if data["name"] in FINETUNED else _of_frozen)(data, run, embeddings)
-    if not (folder / MANIFEST).exists():
+    if (folder / MANIFEST).exists():
+        _require_labels(data, folder)
+    else:
         begun = "The embeddings are not finished" if (folder / PROGRESS).exists() else "There are no embeddings"
         raise DataMissingError(f"{begun} in {folder}. Make them with: unspur-paper {command} --embeddings {embeddings}")
     return folder
+
+
+def _require_labels(data: Mapping[str, Any], folder: Path) -> None:
+    """Networks for faces are trained for one pair of attributes."""
+    if data["name"] != "celeba-finetuned":
+        return
+    there = read_manifest(folder).get("dataset", {}).get("settings", {})
+    if any(there.get(name) != data[name] for name in ("main", "concept")):
+        raise InputError(
+            f"The network of {folder} was trained on {there.get('main')} and {there.get('concept')}; the experiment "
+            f"asks for {data['main']} and {data['concept']}. Name another folder with --embeddings."
+        )
 
 
 def _of_frozen(data: Mapping[str, Any], run: int, embeddings: Path) -> tuple[Path, str]:
@@ -126,8 +150,12 @@ def _of_frozen(data: Mapping[str, Any], run: int, embeddings: Path) -> tuple[Pat
 
 def _of_tuned(data: Mapping[str, Any], run: int, embeddings: Path) -> tuple[Path, str]:
     """The same where the network was trained for the run."""
-    source, p, adversary, unmarked = FINETUNED[data["name"]], data["p"], data["adversary"], without_marks(data)
-    folder = tuned_folder(embeddings, source, data["encoder"], run, p=p, adversary=adversary, unmarked=unmarked)
+    source, p, adversary = FINETUNED[data["name"]], data.get("p", 0.0), data["adversary"]
+    kind = {"unmarked": without_marks(data), "negation": data["name"] == "multinli-negation"}
+    folder = tuned_folder(embeddings, source, data["encoder"], run, p=p, adversary=adversary, **kind)
     command = f"finetune {source} --root DATA --encoder {data['encoder']}"
-    command += f" --seed {run} --unmarked" if unmarked else f" --p {p:g} --seed {run}"
+    named = "".join(f" --{name}" for name, asked in kind.items() if asked)
+    command += f" --seed {run}{named}" if named else f" --p {p:g} --seed {run}"
+    if source == "celeba":
+        command += f" --main '{data['main']}' --concept '{data['concept']}'"
     return folder, command + (f" --adversary {adversary:g}" if adversary else "")

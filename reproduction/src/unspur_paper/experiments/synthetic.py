@@ -75,10 +75,15 @@ def _trained_on(data: Mapping[str, Any], rng: np.random.Generator) -> Rows:
     share = 0.25 if FINETUNED[data["name"]] == "waterbirds" else 0.5
     split = np.repeat(list(_SIZES), list(_SIZES.values()))
     y = (rng.random(len(split)) < share).astype(np.int64)
-    concept = np.concatenate([agreeing(y[split == name], 0.5 if name == "test" else data["p"], rng) for name in _SIZES])
+    p = data.get("p", 0.7)
+    concept = np.concatenate([agreeing(y[split == name], 0.5 if name == "test" else p, rng) for name in _SIZES])
     rows = rng.standard_normal((len(split), _WIDTH))
     rows[:, 0] += _APART * (y - 0.5)
     rows[:, 1] += _APART * (_LEFT if data["adversary"] else 1.0) * (concept - 0.5)
+    if data["name"] == "multinli-negation":  # a third class, along a direction of its own
+        third = (y == 0) & (rng.random(len(y)) < 0.5)
+        rows[:, 2] += _APART * (third - 0.5)
+        y = np.where(third, 2, y)
     labels = {"y": y, CONCEPT[data["name"]]: concept, "split": split}
     return rows.astype(np.float32), tuple(f"example {i}" for i in range(len(rows))), labels
 

@@ -1,4 +1,4 @@
-"""Maps for birds that are made up: the background is seen beside the bird, and all else on it."""
+"""Maps for birds and faces that are made up: the concept is seen beside what counts, and all else on it."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from typing import Any
 
 import numpy as np
 
+from unspur_paper.experiments.registry import PICTURED
 from unspur_paper.experiments.synthetic import DIGEST, synthetic_rows
 from unspur_paper.networks.maps import Maps
 
 #: Cells of a map along either side, and of a bird.
 _GRID, _BIRD = 5, 2
-#: Feature of made-up rows that is shifted by the background.
+#: Feature of made-up rows that is shifted by the concept.
 _BACKGROUND = 1
 
 
 def synthetic_maps(data: Mapping[str, Any], run: int) -> Maps | None:
-    """Maps of the test pictures of made-up birds, which add up to their rows; None for data without pictures."""
-    rows, ids, labels = synthetic_rows(data, run)
-    if "background" not in labels:
+    """Maps of made-up test pictures, which add up to their rows; None for data without pictures."""
+    if data["name"] not in PICTURED:
         return None
+    rows, ids, labels = synthetic_rows(data, run)
     rng = np.random.default_rng([run, 0xCA4])
     test = np.flatnonzero(labels["split"] == "test")
     coverage = np.zeros((len(test), _GRID, _GRID), dtype=np.float32)

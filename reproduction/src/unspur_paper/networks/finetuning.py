@@ -5,12 +5,15 @@
     examples ─▶ network ─▶ z ─▶ last layer ─▶ loss of the main label
                             └─▶ gradient reversal ─▶ adversary ─▶ loss of the concept           (adversary > 0)
 
-    checkpoint.safetensors      while it runs: weights, optimiser, how far; replaced every epoch, and every minute
+    checkpoint.safetensors      while it runs: weights, optimiser, how far; replaced every minute
     network.safetensors         the network, its last layer and its adversary
     training.json               what it was trained on and how, and how it went; written last
 
 Random numbers of a step are drawn from the seed and the number of the step, and those of an epoch from its number. So a
 run that goes on from a checkpoint does what it would have done; on a CPU to the last bit.
+
+On a GPU all examples are kept on the device if they fit, and steps are launched as CUDA graphs. That changes how long a
+step takes and nothing else, with one exception: texts are padded to other lengths, so that dropout draws others.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ from unspur.embed.examples import Examples
 from unspur.exceptions import ArtifactError, InputError
 from unspur.io.artifact import atomic
 from unspur_paper.networks.adversary import reverse
+from unspur_paper.networks.captured import CapturedSteps, own_stream
 from unspur_paper.networks.checkpoint import (
     AGAIN,
     load_checkpoint,
@@ -43,15 +47,14 @@ from unspur_paper.networks.checkpoint import (
     restore_optimizer,
     save_checkpoint,
 )
+from unspur_paper.networks.on_device import OnDevice, on_device
 from unspur_paper.networks.prepared import Prepared
 from unspur_paper.networks.training import Training
 from unspur_paper.networks.training_data import TrainingData
 from unspur_paper.networks.tuned import CHECKPOINT, FORMAT, LOCK, NETWORK, RECORD, read_record, require_same, tuned
 
-#: Seconds after which it is noted how far we are, besides at the end of each epoch.
+#: Seconds after which it is noted how far we are.
 NOTE_SECONDS = 60.0
-#: Examples at a time where nothing is learned: when the network is judged, and when it embeds.
-AT_ONCE = 64
 
 
 def finetune(
@@ -66,6 +69,8 @@ def finetune(
     workers: int | None = None,
     overwrite: bool = False,
     progress: bool = True,
+    classes: int = 2,
+    tuned_kernels: bool = False,
 ) -> NetworkEncoder:
     """Train on the examples whose split is "train", judge on those of "validation", and keep the network in `folder`.
 
@@ -76,13 +81,15 @@ def finetune(
     Parameters
     ----------
     main, concept : labels of two values. The concept is needed by an adversary or for its balance only.
+    classes : values of the main label, if more than two.
     base : what `load_encoder` knows the encoder by; by default its name.
+    tuned_kernels : whether a GPU tries several kernels first and takes the fastest.
     """
     if not isinstance(encoder, NetworkEncoder):
         raise InputError(f"{encoder.name} is no network that could be trained; choose another encoder.")
     if examples.kind != encoder.kind:
         raise InputError(f"{encoder.name} takes {encoder.kind}s; {examples.name} has {examples.kind}s.")
-    data = TrainingData.of(examples, training, main, concept)
+    data = TrainingData.of(examples, training, main, concept, classes)
     address = base or encoder.name
     wanted = {
         "base": {"address": address, "digest": encoder.digest, "device": encoder.device},
@@ -105,7 +112,7 @@ def finetune(
                 require_same(read_record(place), wanted, place)
                 (place / CHECKPOINT).unlink(missing_ok=True)
             else:
-                run = _Run(place, wanted, encoder, data, training)
+                run = _Run(place, wanted, encoder, data, training, tuned_kernels=tuned_kernels)
                 run.train(examples, workers, progress=progress)
     except OSError as error:
         if error.errno not in DISK_FULL_ERRORS:
@@ -118,14 +125,23 @@ class _Run:
     """One training: network, last layer, adversary, optimiser, and how far it is."""
 
     def __init__(
-        self, folder: Path, wanted: Mapping[str, Any], encoder: NetworkEncoder, data: TrainingData, training: Training
+        self,
+        folder: Path,
+        wanted: Mapping[str, Any],
+        encoder: NetworkEncoder,
+        data: TrainingData,
+        training: Training,
+        *,
+        tuned_kernels: bool = False,
     ) -> None:
         import torch
 
+        self.tuned_kernels = tuned_kernels
         self.folder, self.wanted, self.encoder, self.data, self.training = folder, wanted, encoder, data, training
         with self._own_numbers():
             torch.manual_seed(training.seed)
-            layers = [torch.nn.Linear(encoder.width, 1) for _ in range(2)]
+            # One logit for two classes, else one for each.
+            layers = [torch.nn.Linear(encoder.width, 1 if k == 2 else k) for k in (data.classes, 2)]
         self.head, self.adversary = (layer.to(encoder.where.device) for layer in layers)
         modules = [encoder.network, self.head, *([self.adversary] if training.adversary else [])]
         self.parameters = [p for module in modules for p in module.requires_grad_(True).parameters()]
@@ -135,7 +151,10 @@ class _Run:
             )
         else:
             self.optimizer = torch.optim.Adam(
-                self.parameters, training.learning_rate, weight_decay=training.weight_decay
+                self.parameters,
+                training.learning_rate,
+                weight_decay=training.weight_decay,
+                capturable=encoder.where.device != "cpu",
             )
         #: Epochs that are finished, and steps of the one that is not; sum of its losses, and examples in them.
         self.epoch, self.step, self.lost, self.seen = 0, 0, 0.0, 0
@@ -145,7 +164,11 @@ class _Run:
 
     def train(self, examples: Examples, workers: int | None, *, progress: bool) -> None:
         """Train to the end and write the network."""
-        prepared = Prepared(examples, self.encoder, workers)
+        self.feed = self._feed(examples, workers)
+        self.main, self.concept = (self._labels(column) for column in (self.data.main, self.data.concept))
+        self.captured = None
+        if isinstance(self.feed, OnDevice) and self.encoder.where.device != "cpu":
+            self.captured = CapturedSteps(self._step, self.feed)
         steps = -(-len(self.data.train) // self.training.batch)
         self._began = self._noted = time.perf_counter()
         try:
@@ -156,20 +179,29 @@ class _Run:
                 unit="step",
                 disable=None if progress else True,
             )
-            with self._own_numbers(), bar:
+            with self._own_numbers(), own_stream(self.encoder.where.device), bar:
                 while not self._finished():
-                    self._epoch(prepared, bar)
-                    self.history.append(self._judge(prepared))
+                    self._epoch(bar)
+                    self.history.append(self._judge())
                     self.epoch, self.step, self.lost, self.seen = self.epoch + 1, 0, 0.0, 0
                     self._remember_best()
-                    self._note()
+                    if time.perf_counter() - self._noted > NOTE_SECONDS:
+                        self._note()
                     bar.set_postfix({k: f"{v:.3f}" for k, v in self.history[-1].items() if k.startswith("validation")})
             self._write()
         except BaseException:
             self._settle()  # so that what is left does not pass for the network that training began from
             raise
         finally:
-            prepared.close()
+            self.feed.close()
+
+    def _feed(self, examples: Examples, workers: int | None) -> Prepared | OnDevice:
+        """Examples on the GPU, if there is one and they fit; else they come batch by batch."""
+        if self.encoder.where.device != "cpu":
+            numbers = np.concatenate([self.data.train, self.data.validation])
+            if (found := on_device(examples, self.encoder, numbers, workers)) is not None:
+                return found
+        return Prepared(examples, self.encoder, workers)
 
     def _own_numbers(self) -> Any:
         """A context after which the caller's random numbers go on as if nothing had been drawn."""
@@ -184,7 +216,7 @@ class _Run:
         self.encoder.network.requires_grad_(False).eval()
         self.encoder.weights_changed()
 
-    def _epoch(self, prepared: Prepared, bar: Any) -> None:
+    def _epoch(self, bar: Any) -> None:
         """The steps of an epoch that are not done yet."""
         import torch
 
@@ -192,7 +224,7 @@ class _Run:
         chunks = np.array_split(order, -(-len(order) // self.training.batch))[self.step :]
         self.encoder.network.train()
         total = torch.tensor(self.lost, device=self.encoder.where.device, dtype=torch.float64)
-        for chunk, batch in zip(chunks, prepared.batches(chunks), strict=True):
+        for chunk, batch in zip(chunks, self.feed.batches(chunks), strict=True):
             state = np.random.SeedSequence([self.training.seed, self.epoch, self.step]).generate_state(1, np.uint64)
             torch.manual_seed(int(state[0]))
             total += self._learn(batch, chunk) * len(chunk)
@@ -215,49 +247,56 @@ class _Run:
                 "or --precision float32."
             )
 
-    def _learn(self, batch: list[Any], chunk: IntArray) -> Any:
+    def _learn(self, batch: Any, chunk: IntArray) -> Any:
         """One step; the loss of the main label."""
+        if self.captured is not None:
+            return self.captured(chunk)
+        return self._step(self.feed.inputs(batch), self.feed.rows(chunk))
+
+    def _step(self, inputs: Any, rows: Any) -> Any:
+        """The same for inputs and places of labels that are on the device, where all of it happens."""
         import torch
-        from torch.nn.functional import binary_cross_entropy_with_logits as loss_of
 
         where = self.encoder.where
-        inputs = self.encoder.batch(batch)
         self.optimizer.zero_grad(set_to_none=True)
-        with where.kernels():
+        with where.kernels(tuned=self.tuned_kernels):
             with where.autocast():
                 z = self.encoder.features(inputs)
-            loss = loss_of(self.head(z)[:, 0], self._labels(self.data.main, chunk))
+            loss = _loss(self.head(z), self.main[rows])
             total: Any = loss
             if self.training.adversary:
-                hidden = self.adversary(reverse(z, self.training.adversary))[:, 0]
-                total = loss + loss_of(hidden, self._labels(self.data.concept, chunk))
+                hidden = self.adversary(reverse(z, self.training.adversary))
+                total = loss + _loss(hidden, self.concept[rows])
             total.backward()
         self.optimizer.step()
         return loss.detach().to(torch.float64)
 
-    def _labels(self, column: Any, chunk: IntArray) -> Any:
+    def _labels(self, column: Array | None) -> Any:
+        """A label of the examples in the order of the feed, on the device."""
         import torch
 
-        return torch.from_numpy(column[chunk].astype(np.float32)).to(self.encoder.where.device)
+        if column is None:
+            return None
+        return torch.from_numpy(column[self.feed.numbers].astype(np.int64)).to(self.encoder.where.device)
 
-    def _judge(self, prepared: Prepared) -> dict[str, float]:
+    def _judge(self) -> dict[str, float]:
         """How the epoch went: losses, and accuracies on validation examples."""
         import torch
 
         self.encoder.network.eval()
         rows = self.data.validation
-        chunks = np.array_split(rows, -(-len(rows) // AT_ONCE))
+        chunks = np.array_split(rows, -(-len(rows) // self.feed.at_once))
         with torch.inference_mode():
             z = [
-                self.encoder.where.run(self.encoder.features, self.encoder.batch(batch))
-                for batch in prepared.batches(chunks)
+                self.encoder.where.run(self.encoder.features, self.feed.inputs(batch))
+                for batch in self.feed.batches(chunks)
             ]
             features = torch.cat(z).float()
             found = {"epoch": float(self.epoch + 1), "train_loss": self.lost / max(1, self.seen)}
-            found |= _scores("validation", self.head(features)[:, 0].cpu().numpy(), self.data.main[rows])
+            found |= _scores("validation", self.head(features).cpu().numpy(), self.data.main[rows])
             if self.training.adversary:
                 assert self.data.concept is not None
-                logits = self.adversary(features)[:, 0].cpu().numpy()
+                logits = self.adversary(features).cpu().numpy()
                 found |= _scores("adversary", logits, self.data.concept[rows])
         self._require_finite(found.values())
         return found
@@ -283,8 +322,7 @@ class _Run:
 
     def _note(self) -> None:
         """Write the checkpoint."""
-        now = time.perf_counter()
-        self.spent, self._began = self.spent + now - self._began, now
+        self._count_time()
         parts = {"now": self._weights(), "optimizer": optimizer_tensors(self.optimizer)}
         if self.best is not None:
             parts["best"] = self.best[1]
@@ -300,6 +338,10 @@ class _Run:
         }
         save_checkpoint(self.folder / CHECKPOINT, parts, note)
         self._noted = time.perf_counter()
+
+    def _count_time(self) -> None:
+        now = time.perf_counter()
+        self.spent, self._began = self.spent + now - self._began, now
 
     def _resume(self) -> None:
         """Go on from the checkpoint, if there is one of the same training."""
@@ -334,6 +376,7 @@ class _Run:
 
     def _write(self) -> None:
         """Write the network that is kept, and the record."""
+        self._count_time()
         kept = self.epoch
         if self.best is not None:
             kept, weights = self.best
@@ -357,13 +400,26 @@ class _Run:
         (self.folder / CHECKPOINT).unlink(missing_ok=True)
 
 
+def _loss(logits: Any, labels: Any) -> Any:
+    """Mean log loss of logits (n, 1) of two classes, or (n, k) of k."""
+    from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+
+    if logits.shape[1] == 1:
+        return binary_cross_entropy_with_logits(logits[:, 0], labels.to(logits.dtype))
+    return cross_entropy(logits, labels)
+
+
 def _scores(name: str, logits: Array, labels: Array) -> dict[str, float]:
-    """Mean log loss, accuracy, and the mean of the two classes' accuracies where there are two."""
-    signed = np.where(labels == 1, logits, -logits).astype(np.float64)
-    right = signed > 0
-    classes = [float(right[labels == value].mean()) for value in (0, 1) if np.any(labels == value)]
+    """Mean log loss, accuracy, and the mean of the classes' accuracies, of those that there are."""
+    if logits.shape[1] == 1:
+        logits = np.column_stack([np.zeros_like(logits), logits])
+    logits = logits.astype(np.float64)
+    own = logits[np.arange(len(labels)), labels]
+    others = np.where(np.arange(logits.shape[1]) == labels[:, None], -np.inf, logits)
+    right = own > others.max(axis=1)
+    classes = [float(right[labels == value].mean()) for value in np.unique(labels)]
     with np.errstate(invalid="ignore"):  # of a training that has diverged
-        loss = float(np.logaddexp(0.0, -signed).mean())
+        loss = float((np.logaddexp.reduce(logits, axis=1) - own).mean())
     return {
         f"{name}_loss": loss,
         f"{name}_accuracy": float(right.mean()),

@@ -14,6 +14,8 @@ from unspur.embed.examples import Examples, thread_count
 
 #: Bytes of prepared examples that are kept in memory, unless said otherwise.
 BUDGET = 4 * 2**30
+#: Examples at a time where nothing is learned: when the network is judged, and when it embeds.
+AT_ONCE = 64
 
 
 class Prepared:
@@ -22,10 +24,14 @@ class Prepared:
     As many as fit into `budget` bytes are kept after their first use; the others are loaded again each time.
     """
 
+    #: Examples at a time where nothing is learned.
+    at_once = AT_ONCE
+
     def __init__(
         self, examples: Examples, encoder: NetworkEncoder, workers: int | None = None, budget: int = BUDGET
     ) -> None:
         self._examples, self._encoder, self._left = examples, encoder, budget
+        self.numbers = np.arange(len(examples))
         self._kept: dict[int, Any] = {}
         self._pool = ThreadPoolExecutor(thread_count(workers))
 
@@ -39,6 +45,16 @@ class Prepared:
         for following in range(1, len(chunks) + 1):
             here, coming = coming, self._ask(chunks[following]) if following < len(chunks) else []
             yield [self._take(number, asked) for number, asked in here]
+
+    def inputs(self, batch: list[Any]) -> Any:
+        """A batch as inputs of the network."""
+        return self._encoder.batch(batch)
+
+    def rows(self, chunk: IntArray) -> Any:
+        """Numbers of examples as a tensor on the device of the network."""
+        import torch
+
+        return torch.from_numpy(chunk).to(self._encoder.where.device)
 
     def _ask(self, chunk: IntArray) -> list[tuple[int, Future[Any] | None]]:
         return [(i, None if i in self._kept else self._pool.submit(self._load, i)) for i in chunk.tolist()]

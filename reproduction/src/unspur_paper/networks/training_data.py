@@ -1,4 +1,4 @@
-"""Which examples a network is trained on and judged by, with both labels of each as 0 and 1."""
+"""Which examples a network is trained on and judged by, with the codes of both labels."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from unspur_paper.networks.training import Training
 
 @dataclass(frozen=True, slots=True)
 class TrainingData:
-    """Numbers of the examples to train and to judge on, and both labels of all."""
+    """Numbers of the examples to train and to judge on, and both labels of all, as codes from 0."""
 
     train: IntArray
     validation: IntArray
     main: Array
     concept: Array | None
+    #: Of the main label.
+    classes: int = 2
 
     @classmethod
-    def of(cls, examples: Examples, training: Training, main: str, concept: str) -> TrainingData:
+    def of(cls, examples: Examples, training: Training, main: str, concept: str, classes: int = 2) -> TrainingData:
         """From the label split; a concept is looked at only where the training needs it."""
         split = examples.labels.get("split")
         if split is None:
@@ -35,7 +37,8 @@ class TrainingData:
                 "of each are needed."
             )
         needed = training.adversary > 0 or training.balance == "concept"
-        return cls(train, validation, _binary(examples, main), _binary(examples, concept) if needed else None)
+        hidden = _codes(examples, concept) if needed else None
+        return cls(train, validation, _codes(examples, main, classes), hidden, classes)
 
     def order(self, training: Training, epoch: int) -> IntArray:
         """The examples of one epoch."""
@@ -57,15 +60,16 @@ def label_of(examples: Examples, name: str) -> Array:
     return examples.labels[name]
 
 
-def _binary(examples: Examples, name: str) -> Array:
-    """A label of two values, numbers or words, as 0 for the smaller and 1."""
+def _codes(examples: Examples, name: str, classes: int = 2) -> Array:
+    """A label of so many values at most, numbers or words, as codes from 0 in their order."""
     column = np.asarray(label_of(examples, name))
     label = class_label(column, name, len(examples), missing="" if column.dtype.kind == "U" else None)
-    if len(label.classes) > 2:
+    if len(label.classes) > classes:
         shown = ", ".join(str(value) for value in label.classes[:6]) + (", …" if len(label.classes) > 6 else "")
+        most = {2: "two", 3: "three"}.get(classes, str(classes))
         raise InputError(
-            f"{name} has {len(label.classes)} classes ({shown}); a network is trained for two. Merge or select classes "
-            "so that two are left."
+            f"{name} has {len(label.classes)} classes ({shown}); a network is trained for {most}. Merge or select "
+            f"classes so that {most} are left."
         )
     if not label.present.all():
         raise InputError(

@@ -32,6 +32,8 @@ PERCENT = {
     "inside",
     *INSIDE_GROUPS,
     "area",
+    "on_mouth",
+    "mouth_area",
 }
 COUNTS = {"d_spurious", "d_main"}
 #: Setting of a dataset -> its symbol, and its name along an axis.
@@ -41,6 +43,7 @@ _AXES = {
     "p": ("p", "p, share of training rows whose concept agrees with the main label"),
     "labelled": ("labelled rows", "training rows whose concept is known"),
     "angle": ("angle", "angle between the label vectors, degrees"),
+    "pca": ("components", "principal components"),
 }
 #: Points of a curve from left to right: where, and what.
 Curve: TypeAlias = Sequence[tuple[float, Line]]

@@ -12,7 +12,7 @@ from unspur.report import figures
 from unspur.report.figures.rows import MapGrid
 from unspur.report.figures.style import Width
 from unspur_paper.experiments.gradcam_pictures import LookedAt
-from unspur_paper.report.gradcam_page import CLASSES, GROUPS
+from unspur_paper.report.gradcam_page import BIRDS, Words
 
 #: Id of a picture -> the picture as the network is shown it (PIL, RGB), and its mask of the same size.
 Pictures = Callable[[str], tuple[Any, Array]]
@@ -25,6 +25,7 @@ def gradcam_grid(
     names: Sequence[str] | None = None,
     classes: Sequence[Any] | None = None,
     width: Width | None = None,
+    words: Words = BIRDS,
 ) -> Any:
     """The figure of `unspur.report.figures.gradcam_grid` for the methods of an experiment.
 
@@ -36,6 +37,7 @@ def gradcam_grid(
     looked : what `unspur_paper.experiments.gradcam_pictures` returns.
     pictures : id -> picture and mask; `looked` has none itself.
     names, classes, width : as in `unspur.report.figures.gradcam_grid`.
+    words : what classes and groups are called.
     """
     loaded = [pictures(name) for name in looked.ids]
     under = {
@@ -46,6 +48,6 @@ def gradcam_grid(
         for name, seen in looked.methods.items()
     }
     maps = {name: seen.maps for name, seen in looked.methods.items()}
-    rows = [GROUPS[g] for g in looked.group.tolist()]
-    grid = MapGrid([one for one, _ in loaded], rows, maps, CLASSES, [mask for _, mask in loaded], under)
+    rows = [words.groups[g] for g in looked.group.tolist()]
+    grid = MapGrid([one for one, _ in loaded], rows, maps, words.classes, [mask for _, mask in loaded], under)
     return figures.gradcam_grid(grid, names=names, classes=classes, width=width)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,26 @@ from unspur.report.colours import FULL_COLOUR_SHARE, MAP_COLOURS, full_colour_va
 from unspur_paper.experiments.gradcam_pictures import LookedAt, Seen
 from unspur_paper.report.picture_page import encoded, species, write_page
 
-CLASSES = ("landbird", "waterbird")
-GROUPS = ("landbirds on land", "landbirds on water", "waterbirds on land", "waterbirds on water")
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What a page calls its pictures: both classes, the groups, and the place that is outlined."""
+
+    classes: tuple[str, str]
+    groups: tuple[str, str, str, str]
+    place: str
+
+
+BIRDS = Words(
+    ("landbird", "waterbird"),
+    ("landbirds on land", "landbirds on water", "waterbirds on land", "waterbirds on water"),
+    "bird",
+)
+FACES = Words(
+    ("serious face", "smile"),
+    ("serious men", "serious women", "smiling men", "smiling women"),
+    "mouth",
+)
 _STYLE = """
 body { max-width: 96rem; } th[scope=col] { font-size: .85rem; vertical-align: bottom; } td img { width: 8rem; }
 td:first-child { position: sticky; left: 0; background: Canvas; } td p { margin: .15rem 0 0; font-size: .8rem; }
@@ -27,44 +46,50 @@ td:first-child p { max-width: 8rem; overflow-wrap: anywhere; }
 Pictures = Callable[[str], tuple[Any, Array]]
 
 
-def write_maps_page(looked: LookedAt, pictures: Pictures, path: Path, title: str, *, overwrite: bool = False) -> Path:
+def write_maps_page(
+    looked: LookedAt, pictures: Pictures, path: Path, title: str, *, words: Words = BIRDS, overwrite: bool = False
+) -> Path:
     """Every picture plain and under the map of every method, with its outline, the prediction and the share inside."""
     full = {name: full_colour_value(seen.maps) for name, seen in looked.methods.items()}
     head = "".join(f"<th scope=col>{html.escape(name)}</th>" for name in ("picture", *looked.methods))
-    parts = [_legend(looked)]
-    for group, words in enumerate(GROUPS):
+    parts = [_legend(looked, words)]
+    for group, called in enumerate(words.groups):
         lines = []
         for i in np.flatnonzero(looked.group == group).tolist():
             name = looked.ids[i]
             picture, mask = pictures(name)
-            cells = [_plain(name, picture, mask, looked.area[i])]
-            cells += [_under(method, seen, i, picture, mask, full[method]) for method, seen in looked.methods.items()]
+            cells = [_plain(name, picture, mask, looked.area[i], words)]
+            cells += [
+                _under(method, seen, i, picture, mask, full[method], words) for method, seen in looked.methods.items()
+            ]
             lines.append(f"<tr>{''.join(cells)}</tr>")
         if lines:
-            parts.append(f"<h2>{words}</h2><div class=scroll><table><tr>{head}</tr>{''.join(lines)}</table></div>")
+            parts.append(f"<h2>{called}</h2><div class=scroll><table><tr>{head}</tr>{''.join(lines)}</table></div>")
     return write_page(path, title, "".join(parts), style=_STYLE, overwrite=overwrite)
 
 
-def _legend(looked: LookedAt) -> str:
+def _legend(looked: LookedAt, words: Words) -> str:
     ends = [f"rgb{colour}" for colour in MAP_COLOURS]
     return (
-        f"<p>{html.escape(looked.where)}.</p><p>speaks for a {CLASSES[0]} <span class=scale style='background: "
-        f"linear-gradient(to right, {ends[0]}, #bbb, {ends[1]})'></span> speaks for a {CLASSES[1]}</p>"
+        f"<p>{html.escape(looked.where)}.</p><p>speaks for a {words.classes[0]} <span class=scale style='background: "
+        f"linear-gradient(to right, {ends[0]}, #bbb, {ends[1]})'></span> speaks for a {words.classes[1]}</p>"
         "<p>Grad-CAM of the network with removal and last layer as one layer. The maps of one method share a scale, "
-        f"whose full colour {100 * FULL_COLOUR_SHARE:.0f} % of the values reach. The outline is the bird's. “Inside” "
-        "is the share of the map, positive and negative parts alike, that lies on the bird; of a map that is the same "
-        "everywhere it is the bird's share of the picture, which stands in the first column. Maps add up to the logit "
-        "but for a constant, so the larger part of a map need not decide.</p>"
+        f"whose full colour {100 * FULL_COLOUR_SHARE:.0f} % of the values reach. The outline is the "
+        f"{words.place}'s. “Inside” is the share of the map, positive and negative parts alike, that lies on the "
+        f"{words.place}; of a map that is the same everywhere it is the {words.place}'s share of the picture, which "
+        "stands in the first column. Maps add up to the logit but for a constant, so the larger part of a map need not "
+        "decide.</p>"
     )
 
 
-def _plain(name: str, picture: Any, mask: Array, area: float) -> str:
-    alt = html.escape(species(name))
-    return f"<td>{encoded(outline_mask(picture, mask), name, 'JPEG')}<p>{alt}</p><p>bird: {100 * area:.0f} %</p></td>"
+def _plain(name: str, picture: Any, mask: Array, area: float, words: Words) -> str:
+    image = encoded(outline_mask(picture, mask), name, "JPEG")
+    alt = html.escape(species(name) if words is BIRDS else name)
+    return f"<td>{image}<p>{alt}</p><p>{words.place}: {100 * area:.0f} %</p></td>"
 
 
-def _under(method: str, seen: Seen, i: int, picture: Any, mask: Array, full: float) -> str:
+def _under(method: str, seen: Seen, i: int, picture: Any, mask: Array, full: float, words: Words) -> str:
     image = encoded(outline_mask(overlay_map(picture, seen.maps[i], full), mask), f"map of {method}", "JPEG")
     share = "no map" if np.isnan(seen.inside[i]) else f"{100 * seen.inside[i]:.0f} % inside"
-    said = f"{'right' if seen.right[i] else 'wrong'}: {CLASSES[seen.predicted[i]]}"
+    said = f"{'right' if seen.right[i] else 'wrong'}: {words.classes[seen.predicted[i]]}"
     return f"<td>{image}<p class={'right' if seen.right[i] else 'wrong'}>{said}</p><p>{share}</p></td>"

@@ -1,0 +1,77 @@
+"""Put the records of a run of `finetuned_networks.py` beside those that are there.
+
+    python reproduction/scripts/merge_records.py paper-run.tar reproduction/results
+
+A network that was trained again is another network, so its records replace those of the one before all together: of one
+run at one setting, either all records are new or none is. Where the new ones lack a method that the old ones have (the
+run was stopped), the old ones stay. Afterwards draw tables with `unspur-paper reproduce … --draw --output
+reproduction/results`, and pages with `result_pages.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tarfile
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from unspur_paper.experiments.records import Record, canonical, pack, unpack
+
+NETWORKS = "finetuned-networks.json"
+
+
+def merged(old: Sequence[Record], new: Sequence[Record]) -> tuple[list[Record], int, int]:
+    """All records to keep; how many of the new ones are among them, and how many are not."""
+    before, after = _by_network(old), _by_network(new)
+    whole = {network: records for network, records in after.items() if set(before.get(network, {})) <= set(records)}
+    kept, taken = {**before, **whole}, sum(map(len, whole.values()))
+    return [record for records in kept.values() for record in records.values()], taken, len(new) - taken
+
+
+def _by_network(records: Iterable[Record]) -> dict[str, dict[str, Record]]:
+    """Data and run of a cell, and version -> its method -> the record."""
+    found: dict[str, dict[str, Record]] = {}
+    for record in records:
+        spec = dict(record.spec)
+        network = canonical([spec.pop("dataset"), spec.pop("run"), record.version], "network")
+        found.setdefault(network, {})[canonical(spec, "method")] = record
+    return found
+
+
+def merged_networks(old: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """How networks were trained, those that were trained again as they were then."""
+    found = {network["store"]: network for network in (*old, *new)}
+    return [found[store] for store in sorted(found)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("run", type=Path)
+    parser.add_argument("results", type=Path)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as place:
+        with tarfile.open(given.run) as tar:
+            tar.extractall(place, filter="data")
+        for path in sorted(Path(place).glob("*/*.jsonl.xz")):
+            target = given.results / path.relative_to(place)
+            old = unpack(target) if target.exists() else []
+            records, taken, left = merged(old, unpack(path))
+            target.parent.mkdir(parents=True, exist_ok=True)
+            pack(records, target, overwrite=True)
+            unfinished = f"; {left} new ones of networks that lack a method are left out" if left else ""
+            print(f"{target}: {len(records)} records, {taken} of them new{unfinished}")
+        told = Path(place) / "networks.json"
+        if told.exists():
+            target = given.results / NETWORKS
+            old_networks = json.loads(target.read_text(encoding="utf-8")) if target.exists() else []
+            networks = merged_networks(old_networks, json.loads(told.read_text(encoding="utf-8")))
+            lines = ",\n".join(json.dumps(network) for network in networks)
+            target.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+            print(f"{target}: {len(networks)} networks")
+
+
+if __name__ == "__main__":
+    main()
