@@ -95,7 +95,6 @@ def networks(seeds: int) -> Iterator[tuple[str, ...]]:
             yield _at(PAIRS, p, seed)
             yield _at(BIRDS, p, seed)
         yield _at(BIRDS, 0.95, seed)
-        yield (*UNMARKED, "--seed", str(seed))
 
 
 def _at(source: tuple[str, ...], p: float, seed: int, adversary: str = "") -> tuple[str, ...]:

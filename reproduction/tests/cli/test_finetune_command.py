@@ -369,3 +369,64 @@ def test_the_help_speaks_of_epochs_and_shows_the_strength():
     said = " ".join(paper("finetune", "--help").split())
     assert "Strength of the correlation (0.9)." in said
     assert not re.search(r"\brounds?\b", said, re.IGNORECASE)
+
+
+@pytest.fixture
+def faces(tmp_path):
+    """Forty-eight small faces; the first two attributes are in all combinations."""
+    from PIL import Image
+
+    folder, rng = tmp_path / "data" / "celeba" / "img_align_celeba", np.random.default_rng(0)
+    folder.mkdir(parents=True)
+    names = ["Smiling", "Male", *(f"Other_{i}" for i in range(38))]
+    lines = ["48", " ".join(names)]
+    for i in range(48):
+        Image.fromarray(rng.integers(0, 255, (40, 36, 3), dtype=np.uint8)).save(folder / f"{i:06}.jpg")
+        values = [i % 2, i // 2 % 2, *rng.integers(0, 2, 38)]
+        lines.append(" ".join([f"{i:06}.jpg", *("1" if value else "-1" for value in values)]))
+    (folder.parent / "list_attr_celeba.txt").write_text("\n".join(lines) + "\n")
+    return tmp_path / "data"
+
+
+def test_faces_are_trained_on_mapped_and_the_same_from_squares(faces, tiny, tmp_path):
+    command = ["finetune", "celeba", "--root", faces, "--encoder", tiny, *QUICK, "--main", "Smiling", "--concept"]
+    command += ["not Male", "--sizes", "16,8,8", "--p", 0.75, "--pca", 4, "--maps", 2]
+    for name, more in (
+        ("plain", []),
+        ("squares", ["--squares", tmp_path / "kept"]),
+        ("again", ["--squares", tmp_path / "kept"]),
+    ):
+        paper(*command, "--embeddings", tmp_path / name, *more)
+    stores = [
+        EmbeddingStore.open(tmp_path / name / "celeba-finetuned" / "tiny" / "p-0.75" / "seed-0")
+        for name in ("plain", "squares", "again")
+    ]
+    plain, squares, again = stores
+    assert squares.digest == again.digest
+    assert_allclose(squares.rows, plain.rows, atol=0.05)  # but for rounding of pixels
+    assert np.ptp(plain.rows, axis=0).max() > 0.3
+    assert stores[0].manifest["dataset"]["settings"]["main"] == "Smiling"
+    maps = read_maps(stores[0].folder)
+    assert len(maps) == 8
+    # The mouth is a box in the lower half of the picture.
+    assert 0.05 < maps.coverage.mean() < 0.2
+    assert maps.coverage[0, -1, -1] == 0.0
+    assert len(list((tmp_path / "kept").glob("*.npy"))) == 1
+
+
+def test_pairs_in_their_published_groups_have_three_classes(tiny_bert, tmp_path):
+    data = tmp_path / "multinli_1.0"
+    data.mkdir()
+    kinds = ("contradiction", "neutral", "entailment")
+    for name in ("train", "dev_matched"):
+        lines = [
+            {"gold_label": kinds[i % 3], "sentence1": f"the {('bird', 'fish', 'a')[i % 3]} sees", "sentence2": words}
+            for i, words in enumerate(["no big bird", "the green bird", "a fish is over"] * 20)
+        ]
+        (data / f"multinli_1.0_{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    command = ["finetune", "multinli", "--root", tmp_path, "--encoder", tiny_bert, "--device", "cpu", "--epochs", 1]
+    paper(*command, "--negation", "--pca", 2, "--embeddings", tmp_path / "all")
+    store = EmbeddingStore.open(tmp_path / "all" / "multinli-finetuned" / "tiny-bert" / "negation" / "seed-0")
+    assert len(store) == 120
+    assert set(store.labels["y"]) == {0, 1, 2}
+    assert_allclose(store.labels["concept"], store.labels["y"] == 0)

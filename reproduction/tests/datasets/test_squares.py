@@ -30,7 +30,8 @@ def test_a_network_sees_the_same_pixels(photographs, tmp_path):
     scaled = Squares.of(photographs, tmp_path, 64)
     assert scaled.pixels.shape == (5, 64, 64, 3)
     for i in range(5):
-        assert_array_equal(square(as_rgb(scaled[i]), cut), square(photographs[i], cut))
+        seen, expected = square(as_rgb(scaled[i]), cut).astype(int), square(photographs[i], cut).astype(int)
+        assert np.abs(seen - expected).max() <= 1  # rounding
     assert np.ptp(scaled[0]) > 50  # and something is seen
 
 

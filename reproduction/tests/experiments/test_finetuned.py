@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 
 from reproduction.tests.experiments.test_embedded import cell, experiment, smoke, write_store
+from unspur import RobustClassifier
 from unspur.embed import store as layout
 from unspur.exceptions import DataMissingError, InputError
 from unspur_paper.cli import main
@@ -22,12 +23,12 @@ from unspur_paper.experiments.published import published_values
 from unspur_paper.experiments.records import canonical, unpack
 from unspur_paper.experiments.reproduce import reproduce
 from unspur_paper.experiments.spec_file import read_experiment, with_settings
-from unspur_paper.experiments.stores import kept_epoch, open_embedded, store_folder, tuned_folder
+from unspur_paper.experiments.stores import found_folder, kept_epoch, open_embedded, store_folder, tuned_folder
 from unspur_paper.experiments.synthetic import synthetic_rows
 
 NOWHERE = Path("not-there")
 RESULTS = Path(__file__).parents[2] / "results"
-SPECS = ("waterbirds-finetuned", "multinli-ood", "multinli-reweighting", "multinli-clean-encoder")
+SPECS = ("waterbirds-finetuned", "celeba-finetuned", "multinli-ood", "multinli-reweighting", "multinli-clean-encoder")
 WIDTH = 40
 HISTORY = [
     {
@@ -350,3 +351,65 @@ class TestMissingData:
         alone = CliRunner().invoke(main, ["reproduce", "waterbirds-finetuned", *where])
         assert alone.exit_code == 1
         assert "unspur-paper finetune waterbirds" in alone.output
+
+
+class TestRecommendation:
+    """`RobustClassifier` as a method: the library's own fit, measured like all others."""
+
+    def test_its_cell_is_its_own_accuracy(self):
+        spec = cell("celeba-finetuned", "RobustClassifier")
+        drawn, removal, last, decay = fitted_cell(spec, NOWHERE)
+        held_out = drawn.validation.labelled().arguments("_val")
+        result = run_cell(spec, NOWHERE)
+        model = RobustClassifier(random_state=0).fit(**drawn.train.labelled().arguments(), **held_out)
+        right = model.predict(drawn.test.Z) == drawn.test.y
+        # Folds do not matter where there are validation rows.
+        assert (sum(result["right"]), result["head_weight_decay"]) == (right.sum(), decay)
+        assert removal.spurious.dim == model.remover_.spurious_.dim > 0
+        assert_array_equal(last.right(removal(drawn.test)), right)
+        plain = run_cell(cell("celeba-finetuned", "ERM"), NOWHERE)
+        assert METRICS["worst_group"](result) > METRICS["worst_group"](plain)
+
+    @pytest.mark.parametrize(("dataset", "more"), [("celeba", 'remover = "JSE"\n'), ("toy", "")])
+    def test_it_brings_its_own_remover_and_is_for_embeddings(self, dataset, more, tmp_path):
+        axis = "rho = [0.5]" if dataset == "toy" else "p = [0.9]"
+        text = f'title = "T"\nmetrics = ["average"]\n[dataset]\nname = "{dataset}"\n{axis}\n'
+        path = tmp_path / "mine.toml"
+        path.write_text(f'{text}[[methods]]\nname = "R"\n{more}head = "RobustClassifier"\n', encoding="utf-8")
+        with pytest.raises(InputError, match=r"RobustClassifier of mine\.toml has a remover of its own"):
+            read_experiment(path)
+
+
+class TestThreeClasses:
+    def test_every_group_of_three_classes_is_counted(self):
+        result = run_cell(cell("multinli-negation", "GW-ERM"), NOWHERE)
+        assert len(result["right"]) == len(result["rows"]) == 6
+        assert sum(result["rows"]) == 400
+        chance = 100.0 / 3
+        assert METRICS["worst_group"](result) > chance
+        # Control: labels that say nothing are not predicted.
+        drawn, _, last, _ = fitted_cell(cell("multinli-negation", "ERM"), NOWHERE)
+        shuffled = np.random.default_rng(0).permutation(drawn.test.y)
+        assert abs(np.mean(last.right(replace(drawn.test, y=shuffled))) - 0.4) < 0.15
+
+    def test_chances_of_all_classes_add_up(self):
+        drawn, removal, last, _ = fitted_cell(cell("multinli-negation", "LEACE"), NOWHERE)
+        test = removal(drawn.test)
+        chances = last.predict_proba(test.Z)
+        assert chances.shape == (400, 3)
+        assert_allclose(chances.sum(axis=1), 1.0)
+        assert_array_equal(chances.argmax(axis=1) == test.y, last.right(test))
+
+
+def test_a_network_for_other_attributes_is_not_taken(tmp_path):
+    data = data_of("celeba-finetuned")
+    tuned_store(tmp_path, data)
+    folder = tuned_folder(tmp_path, "celeba", data["encoder"], 0, p=data["p"])
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["dataset"] = {"settings": {"main": "Smiling", "concept": "not Male"}}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    assert found_folder(data, 0, tmp_path) == folder
+    with pytest.raises(
+        InputError, match="was trained on Smiling and not Male; the experiment asks for Smiling and Young"
+    ):
+        found_folder({**data, "concept": "Young"}, 0, tmp_path)

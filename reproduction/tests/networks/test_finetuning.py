@@ -661,3 +661,21 @@ def test_labels_may_be_words_and_a_concept_that_is_not_needed_anything(models, t
     examples.labels["y"] = np.where(np.arange(N) < 3, "", np.where(np.arange(N) % 2, "bird", "fish"))
     with pytest.raises(InputError, match=f"y is missing for 3 of {N} examples; leave those out"):
         tune("image", models["image"], tmp_path / "other", training, examples)
+
+
+def test_a_network_learns_three_classes_where_it_is_told_that_there_are_three(models, tmp_path):
+    examples, training = coloured(120), replace(TRAININGS["image"], epochs=8, adversary=0.0)
+    third = np.where(examples.labels["concept"] == 1, 2, examples.labels["y"])
+    examples.labels["y"] = third
+    with pytest.raises(InputError, match=r"y has 3 classes \(0, 1, 2\); a network is trained for two"):
+        tune("image", models["image"], tmp_path / "two", training, examples)
+    tune("image", models["image"], tmp_path / "three", training, examples, classes=3)
+    parts, _ = load_checkpoint(tmp_path / "three" / NETWORK)
+    assert parts["head"]["weight"].shape == (3, 16)
+    encoder = load_encoder(str(tmp_path / "three"), device="cpu")
+    rows = np.flatnonzero(examples.labels["split"] == "validation")
+    logits = encoder([examples[i] for i in rows]) @ parts["head"]["weight"].T + parts["head"]["bias"]
+    line = record(tmp_path / "three")["history"][-1]
+    chances = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    assert line["validation_accuracy"] == np.mean(logits.argmax(axis=1) == third[rows]) > 0.6
+    assert_allclose(line["validation_loss"], -np.log(chances[np.arange(len(rows)), third[rows]]).mean(), rtol=1e-4)

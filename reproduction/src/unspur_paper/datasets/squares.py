@@ -5,7 +5,7 @@
     <name>-<key>-256.npy    bytes (n, 256, 256, 3), opened as a memory map
     <name>-<key>-256.json   digest of the pictures that it was made of; written last: squares that have one are whole
 
-Networks see the same pixels as without: scaling and cutting twice to the same size changes nothing.
+Networks see the same pixels as without, but for rounding: some differ by one of 255 levels.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class CapturedSteps:
         """Let the GPU catch up; asleep, where a plain wait would keep a core busy that others may need."""
         import torch
 
-        event = torch.cuda.Event(blocking=True)
+        event: Any = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
         event.record()
         self._launched.append(event)
         if len(self._launched) > AHEAD:
@@ -86,7 +86,8 @@ def own_stream(device: str) -> Iterator[None]:
     if not device.startswith("cuda"):
         yield
         return
-    before, stream = torch.cuda.current_stream(device), torch.cuda.Stream(device)
+    before: Any = torch.cuda.current_stream(device)
+    stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     stream.wait_stream(before)
     try:
         with torch.cuda.stream(stream):

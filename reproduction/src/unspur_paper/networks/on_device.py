@@ -66,8 +66,8 @@ class OnDevice:
         """The examples of each chunk, by their numbers."""
         yield from chunks
 
-    def inputs(self, batch: IntArray) -> Any:
-        """Inputs of the network for some examples."""
+    def inputs(self, batch: Any) -> Any:
+        """Inputs of the network for some examples, by their numbers."""
         return self.gather(self.rows(batch), self.shape(batch))
 
     def close(self) -> None:

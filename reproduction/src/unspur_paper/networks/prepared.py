@@ -46,7 +46,7 @@ class Prepared:
             here, coming = coming, self._ask(chunks[following]) if following < len(chunks) else []
             yield [self._take(number, asked) for number, asked in here]
 
-    def inputs(self, batch: list[Any]) -> Any:
+    def inputs(self, batch: Any) -> Any:
         """A batch as inputs of the network."""
         return self._encoder.batch(batch)
 
