@@ -1,6 +1,7 @@
 """Removers and heads by name: those of this package, and those that others offer by entry points.
 
-One of ours is registered here and nowhere else. An entry point of the group ``unspur.removers`` or ``unspur.heads`` has
+One of ours is registered here. Type checkers and the reference also need its import in ``__init__.py`` of its package
+and of `unspur`, and its line in ``docs/api``. An entry point of the group ``unspur.removers`` or ``unspur.heads`` has
 the name of the class that it leads to. Names are listed without importing anything, scikit-learn included. A class is
 imported when it is asked for; if that fails, an `InputError` says so, and the others are not affected.
 """

@@ -59,7 +59,7 @@ MAX_VALUES = 20
 BINS = 3
 #: P-values of gaps below this are computed exactly, for up to so many classes, on a grid of so many points for each
 #: standard deviation and class.
-EXACT_BELOW, MAX_EXACT_CLASSES, GRID_POINTS = 0.2, 10, 100
+MAX_P_EXACT, MAX_EXACT_CLASSES, GRID_POINTS = 0.2, 10, 100
 #: Folds of the plain layer and of the probes.
 FOLDS = 5
 #: Most rows of a probe, and up to how many of them it is cross-fitted. With more it is trained on one half and tested
@@ -361,7 +361,7 @@ def audit(
         if isinstance(cells, str):
             reasons[name] = cells
         else:
-            judged.append((_measured(name, cells, data, right), cells))
+            judged.append((_association_and_gap(name, cells, data, right), cells))
     found = _with_probes(judged, data, level, max_probes, probe_all, rng, report)
     drawn_from = len(X) if len(X) > max_rows else 0
     return Audit(data.main.name, found, reasons, len(data), float(recall.mean()), level, notes, drawn_from)
@@ -436,7 +436,7 @@ def _coded(values: Any) -> _Coded | str:
         missing = np.isnat(array)
     else:
         missing = np.fromiter((is_missing(value) for value in array.tolist()), dtype=bool, count=len(array))
-    known, numeric, whole = _plain(array[~missing])
+    known, numeric, whole = _sortable(array[~missing])
     seen, inverse, counts = np.unique(known, return_inverse=True, return_counts=True)
     if len(seen) < 2:
         return f"it is constant ({_short(seen[0])})" if len(seen) else "it is missing in all rows"
@@ -480,7 +480,7 @@ def column_labels(values: Any) -> Array:
     return np.array([*column.values, ""])[column.codes]
 
 
-def _plain(known: Array) -> tuple[Array, bool, bool]:
+def _sortable(known: Array) -> tuple[Array, bool, bool]:
     """Known values as an array that can be sorted, whether they are numbers, and whether they have an integer type.
 
     Texts are numbers if all of them are, as in a .csv table; 01 is a code.
@@ -607,7 +607,7 @@ def _compared(units: IntArray) -> tuple[BoolArray, BoolArray] | None:
     return classes, values
 
 
-def _measured(name: str, cells: _Cells, data: LabelledData, right: BoolArray) -> AuditedColumn:
+def _association_and_gap(name: str, cells: _Cells, data: LabelledData, right: BoolArray) -> AuditedColumn:
     """Association and gap of a column, not yet probed."""
     known = np.flatnonzero(cells.column.codes >= 0)
     value, y = cells.column.codes[known], data.main.codes[known]
@@ -630,7 +630,7 @@ def _measured(name: str, cells: _Cells, data: LabelledData, right: BoolArray) ->
         effective = fewer_by_clusters(rows, share, success, held_out, 0.95)
     low, high = mean_interval(share, effective, float(norm.isf(0.025)))
     p = p_above(share, effective, 0.5)
-    if clusters is None and p < EXACT_BELOW and len(rows) <= 2 * MAX_EXACT_CLASSES:
+    if clusters is None and p < MAX_P_EXACT and len(rows) <= 2 * MAX_EXACT_CLASSES:
         p = _permutation_p(rows.astype(np.intp), np.bincount(group, weights=right[known][used]).astype(np.intp))
     gap = Estimate(2 * float(share.mean()) - 1, 2 * low - 1, 2 * high - 1, p)
     notes = cells.column.notes

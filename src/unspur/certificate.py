@@ -80,7 +80,7 @@ class Certificate:
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> Certificate:
         """Inverse of `to_dict`."""
-        require_kinds(saved, _SAVED, "the certificate")
+        require_kinds(saved, _SAVED_CERTIFICATE_FIELDS, "the certificate")
         if min(saved["rows"], saved["removed"], saved["rank"]) < 0:
             raise ValueError("the certificate has a negative count")
         probe = {name: _before_and_after(pair) for name, pair in saved["probe"].items()}
@@ -168,16 +168,20 @@ def certify(
     z: Array,
     y: ClassLabel | None,
     concepts: Mapping[str, ClassLabel],
-    numbers: Mapping[str, FloatArray],
+    targets: Mapping[str, FloatArray],
     notes: tuple[str, ...],
     random_state: Any,
     clusters: IntArray | None = None,
     dates: frozenset[str] = frozenset(),
 ) -> Certificate:
-    """Measure a removal on rows `z` (n, d); `concepts` are class labels and `numbers` their columns (k, n) by name.
+    """Measure a removal on rows `z` (n, d).
 
-    A name without class labels is a numeric concept. `clusters` (n,) are of rows that are not independent, and `dates`
-    the names of numbers that are dates.
+    Parameters
+    ----------
+    concepts : class labels of those that are classes.
+    targets : numeric columns (k, n) of every concept, by name: indicators of classes, or the number itself.
+    clusters : shape (n,), of rows that are not independent.
+    dates : names of the numbers that are dates.
     """
     scales = scale_notes(z)
     z = np.asarray(z, dtype=np.float64)  # measures the map, not its rounding in float32
@@ -213,12 +217,12 @@ def certify(
         with _error_as_note(name, all_notes):  # a class too rare to be probed does not spoil the rest
             probe[name] = before_and_after(labels, sample_weight=weight)
     measured: dict[str, tuple[NumericLeakage, NumericLeakage]] = {}
-    for name, columns in numbers.items():
+    for name, columns in targets.items():
         if name not in concepts:
             with _error_as_note(name, all_notes):
                 measured[name] = before_and_after(columns[0], concept_type="continuous")
     for name, (was, _) in measured.items():
-        if outside := extreme_values_note(numbers[name][0], name, dates=name in dates):
+        if outside := extreme_values_note(targets[name][0], name, dates=name in dates):
             all_notes.append(f"of the rows measured: {outside}")
         if was.low <= 0:
             all_notes.append(
@@ -249,7 +253,7 @@ def certify(
         rank=removal.rank,
         covariance_left={
             name: _covariance_left(z, clean, columns)
-            for name, columns in numbers.items()
+            for name, columns in targets.items()
             if name in concepts or np.ptp(columns) > 0
         },
         probe=probe,
@@ -381,7 +385,7 @@ def _codes(label: ClassLabel) -> IntArray:
 
 
 def _independence_weights(label: ClassLabel, y: ClassLabel) -> FloatArray | None:
-    """Row weights under which label and task are independent, equal for all combinations; None if one has no rows."""
+    """Sample weights that make label and task independent, equal for all combinations; None if one has no rows."""
     codes = _codes(label), _codes(y)
     group = codes[0] * (codes[1].max() + 1) + codes[1]
     counts = np.bincount(group, minlength=(codes[0].max() + 1) * (codes[1].max() + 1))
@@ -408,7 +412,7 @@ _SAVED_LEAKAGE = {
     "probe": str,
 }
 _SAVED_NUMERIC = {**dict.fromkeys(("r2", "low", "high", "p", "level"), NUMBER), "rows": int, "notes": [str]}
-_SAVED = {
+_SAVED_CERTIFICATE_FIELDS = {
     "method": str,
     "rows": int,
     "removed": int,

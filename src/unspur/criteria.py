@@ -66,7 +66,7 @@ from unspur.solvers.held_out_losses import (
     ScalarFit,
     ScalarLoss,
     ScalarModel,
-    Score,
+    ScoreFunction,
     ScoresWithinGroups,
     clustered_losses,
     fit_scalars,
@@ -317,14 +317,14 @@ class DirectionTests:
     def test(self, role: Role, losses: GroupLosses, groups: tuple[str, ...] = GROUPS) -> Verdict:
         """Both tests for a direction whose held-out losses are given."""
         own, other = ("concept", "main") if role == "spurious" else ("main", "concept")
-        predicted = self.summarise(losses, f"{own} over chance")
+        predicted = self.summarise(losses, f"{own} minus chance")
         if not losses.has_right_sign[LABEL[role]]:
             predicted = predicted._replace(mean=max(0.0, predicted.mean))
         informative = _t_test(predicted, 0.0, lower=True)
-        compared = self.summarise(losses, "concept over main beyond")
+        compared = self.summarise(losses, "concept minus main, relative to reference")
         compared = compared._replace(error=compared.error * math.sqrt(1.0 + 2.0 * losses.shared_noise))
         specific = _t_test(compared, self.delta, lower=role == "spurious")
-        difference = self.summarise(losses, "concept over main").mean
+        difference = self.summarise(losses, "concept minus main").mean
         delta = self.delta + difference - compared.mean
         specific = replace(specific, difference=difference)
         is_informative, is_specific = (test.p < self.significance_level for test in (informative, specific))
@@ -349,11 +349,11 @@ def _has_right_sign(gamma: FloatArray) -> tuple[bool, bool]:
     return bool(gamma[CONCEPT] > 0), bool(gamma[MAIN] > 0)
 
 
-def _model(fit: ScalarFit, score: Score) -> ScalarModel:
+def _model(fit: ScalarFit, score: ScoreFunction) -> ScalarModel:
     return ScalarModel(fit.gamma, fit.intercept, score, fit.standardise, BOTH)
 
 
-def _fit_scalars(scores: Summable, score: Score, weighting: Weighting) -> ScalarFit:
+def _fit_scalars(scores: Summable, score: ScoreFunction, weighting: Weighting) -> ScalarFit:
     fit = fit_scalars(scores, score, BOTH, weighting, tol=1e-4)  # the error is of the order of its square
     if not fit.converged:
         warn_not_converged(

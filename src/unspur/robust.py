@@ -291,7 +291,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
     @classmethod
     def _restore(cls, remover: Remover, arrays: dict[str, Array], metadata: dict[str, Any]) -> RobustClassifier:
         """The classifier that was saved with a remover."""
-        require_kinds(metadata, _SAVED, "the head")
+        require_kinds(metadata, _SAVED_HEAD_FIELDS, "the head")
         require_numbers(arrays)
         if metadata["head"] not in HEADS:
             raise ValueError(
@@ -328,7 +328,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
 
 
 #: Metadata of a saved head.
-_SAVED = {
+_SAVED_HEAD_FIELDS = {
     "head": str,
     "weight_decay": (int, float),
     "classes": list,
@@ -337,7 +337,7 @@ _SAVED = {
     "cv": int,
 }
 #: Largest share of the coefficients along removed directions.
-MAX_REMOVED_SHARE = 1e-6
+MAX_COEF_ALONG_REMOVED = 1e-6
 #: Limit on the characters of all class names for a NumPy array of strings.
 MAX_CLASS_CHARACTERS = 10**6
 
@@ -357,7 +357,7 @@ def _require_no_removed_component(removal: AffineMap, coef: FloatArray) -> None:
     """Raise ValueError unless coefficients (k, d) ignore the directions that the removal takes out."""
     folded, _ = removal.fold_into(coef, np.zeros(len(coef)))
     size = max(1.0, float(np.linalg.norm(removal.left) * np.linalg.norm(removal.right)))
-    if not np.abs(folded - coef).max() <= MAX_REMOVED_SHARE * size * np.abs(coef).max():
+    if not np.abs(folded - coef).max() <= MAX_COEF_ALONG_REMOVED * size * np.abs(coef).max():
         raise ValueError("the coefficients of its head are not zero along the removed directions")
 
 

@@ -169,8 +169,8 @@ def choose_layer(
     train, validation : tuples (Z, y, concept), with clusters a fourth.
         A concept may be missing in some rows (None, NaN), or be None for a head that needs none. Several are a mapping
         from their names to labels, or an array (n, m). Clusters are labels of the rows that belong together.
-    refit_all : also fit the heads that were not chosen on all training rows (`Selection.fitted`).
-    few : of the training rows, if it is known.
+    refit_all : refit every head of the grid on all training rows, not only the chosen one (`Selection.fitted`).
+    few : FewRows or None. Products of the training rows with each other, for fits with fewer rows than features.
     """
     require_same_features({"training": train, "validation": validation})
     needs_concept = getattr(head, "_needs_concept", True)
@@ -492,7 +492,10 @@ def fit_or_pool(
 
 
 def pooled(train: LabelledData, validation: LabelledData) -> LabelledData | None:
-    """Both sets as one; None for rows of a cluster beside others. Tensors and arrays together become an array."""
+    """Both sets as one; None if only one of them is a Dask array.
+
+    If one is a tensor and the other an array, the result is an array.
+    """
     both = (train.X, validation.X)
     kinds = {backend_of(X) for X in both}
     if kinds == {"dask"}:

@@ -10,7 +10,7 @@ from unspur.solvers import logistic
 from unspur.solvers.descent import minimize
 from unspur.solvers.logistic import solve_logistic
 from unspur.solvers.statistics import CellCounts
-from unspur.solvers.whitening import Geometry, Whitening
+from unspur.solvers.whitening import Geometry, LogisticCoordinates
 
 
 def solved(dtype, offset):
@@ -18,7 +18,7 @@ def solved(dtype, offset):
     rows = MemoryRows((toy.Z + offset).astype(dtype), Columns.of(toy.y, toy.concept))
     counts = CellCounts.of(rows)
     weighting = counts.weighting(counts.without(None), "none")
-    whitening = Whitening.of(Geometry.of_rows(rows, weighting), 0.01)
+    whitening = LogisticCoordinates.of(Geometry.of_rows(rows, weighting), 0.01)
     return solve_logistic(rows, weighting, whitening, CONCEPT, tol=1e-7)
 
 

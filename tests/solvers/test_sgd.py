@@ -17,7 +17,7 @@ from unspur.solvers.sgd import (
     solve_softmax_by_sgd,
 )
 from unspur.solvers.statistics import CellCounts, Moments
-from unspur.solvers.whitening import Geometry, Whitening
+from unspur.solvers.whitening import Geometry, LogisticCoordinates
 from unspur.subspace import Subspace
 
 
@@ -132,7 +132,7 @@ def test_one_label_alone_is_found_like_a_pair():
         return solve_pair_by_sgd(rows, train, validation, moments.mean, away, SGDSettings(), rng, only=CONCEPT)
 
     found = alone(Subspace.empty(6))
-    exact = solve_logistic(rows, train, Whitening.of(Geometry.of(moments, 8), 0.0), CONCEPT)
+    exact = solve_logistic(rows, train, LogisticCoordinates.of(Geometry.of(moments, 8), 0.0), CONCEPT)
     assert found.outcome.converged
     assert found.weights.shape == (1, 6)
     assert found.weights[0] @ exact.weights > 0.98 * np.linalg.norm(found.weights) * np.linalg.norm(exact.weights)

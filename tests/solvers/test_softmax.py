@@ -19,7 +19,7 @@ from unspur.solvers.logistic import (
     solve_softmax,
     solve_softmax_many,
 )
-from unspur.solvers.whitening import Geometry, Whitening
+from unspur.solvers.whitening import Geometry, LogisticCoordinates
 from unspur.subspace import AffineMap, Subspace
 
 
@@ -42,7 +42,7 @@ def solve(z, y, weight=None, weight_decay=0.01, **options):
     k = int(y.max()) + 1
     total = len(y) if weight is None else weight.sum()
     weighting = Weighting(np.full(k, 1.0 / total))
-    whitening = Whitening.of(Geometry.of_rows(rows, weighting, in_float64=True), weight_decay)
+    whitening = LogisticCoordinates.of(Geometry.of_rows(rows, weighting, in_float64=True), weight_decay)
     return solve_softmax(rows, weighting, whitening, k, **options), whitening
 
 
@@ -214,7 +214,7 @@ def test_regressions_side_by_side_are_those_one_by_one_in_fewer_passes(n_classes
     many = solve_softmax_many(rows, geometry, problems, n_classes, tol=1e-8)
     together, rows.passes = rows.passes, 0
     one_by_one = [
-        solve_softmax(rows, weighting, Whitening.of(geometry, decay), n_classes, tol=1e-8)
+        solve_softmax(rows, weighting, LogisticCoordinates.of(geometry, decay), n_classes, tol=1e-8)
         for weighting, decay in problems
     ]
     assert together < rows.passes / 5

@@ -103,7 +103,7 @@ def audit_command(
     main = given.main
     asked, table = _read(given, columns, shown)
     drawn_from = len(table.Z)
-    table, drawn = _sampled(table, max_rows, seed)
+    table, sampling_notes = _sampled(table, max_rows, seed)
     names = asked if columns or table.features is not None else tuple(name for name in table.columns if name != "id")
     audited = {name: table.label(name) for name in names if name not in {*given.columns, shown, *given.ignore}}
     for name in audited if columns else ():  # whoever names a column of whole numbers does not mean an id
@@ -127,27 +127,28 @@ def audit_command(
             random_state=seed,
             report=step,
         )
-    found = replace(found, notes=(*drawn, *found.notes), drawn_from=drawn_from if drawn else 0)
+    found = replace(found, notes=(*sampling_notes, *found.notes), drawn_from=drawn_from if sampling_notes else 0)
     written = {} if labels is None else _write_labels(labels, found, audited, table, overwrite=force)
-    words = None
+    next_command = None
     first = found.recommended
     if first is not None and (first.kind != "number" or first.name in written):
         concept = written.get(first.name, first.name)
-        aside = (*given.ignore, *(asked if table.features is not None else ()))
+        not_features = (*given.ignore, *(asked if table.features is not None else ()))
         options = options_of_rows(vars(replace(given, concept=(concept,), ignore=())))
-        options += [("--ignore", name) for name in dict.fromkeys(aside) if name not in {*given.columns, concept}]
-        words = ["unspur report", shlex.quote(given.file)]
-        words += [f"{option} {shlex.quote(value)}" for option, value in options]
+        options += [("--ignore", name) for name in dict.fromkeys(not_features) if name not in {*given.columns, concept}]
+        next_command = ["unspur report", shlex.quote(given.file)]
+        next_command += [f"{option} {shlex.quote(value)}" for option, value in options]
         content = [] if shown is None else ["--show", shown, *(() if root is None else ("--root", str(root)))]
         content += ["--allow-outside"] if allow_outside else []
-        words += [shlex.join(content)] if content else []
+        next_command += [shlex.join(content)] if content else []
     if as_json:
-        echo_json({**found.to_dict(), "next": None if words is None else shlex.join(shlex.split(" ".join(words)))})
+        command = None if next_command is None else shlex.join(shlex.split(" ".join(next_command)))
+        echo_json({**found.to_dict(), "next": command})
         return
     show(found)
-    if words is not None:
+    if next_command is not None:
         say()
-        say_command("Next:", words)
+        say_command("Next:", next_command)
     elif first is not None:
         say()
         say(
@@ -165,8 +166,8 @@ def _read(given: RowOptions[str], columns: tuple[str, ...], shown: str | None) -
 
     if given.main in columns:
         raise click.UsageError(f"--column {given.main} is the task itself; name other columns.")
-    apart = {*given.columns, shown, *given.ignore}
-    asked = tuple(name for name in (columns or label_like_columns(given.file)) if name not in apart)
+    not_features = {*given.columns, shown, *given.ignore}
+    asked = tuple(name for name in (columns or label_like_columns(given.file)) if name not in not_features)
     content: tuple[str, ...] = ()
     if shown is not None and is_column(shown, given.file):
         refuse_unread_dataset(shown, Path(given.file))

@@ -270,7 +270,7 @@ def read_rows(
     memory: str | None = None,
     scratch: str | None = None,
     progress: bool = False,
-    cluster: Any = None,
+    dask_client: Any = None,
     others: Sequence[Conditions] = (),
     classes: Sequence[str] = (),
     cluster_column: str | None = None,
@@ -279,7 +279,7 @@ def read_rows(
 
     Columns that conditions name are not features, nor are those of the conditions on `others`, the test and validation
     rows. In the labels `classes` and in `cluster_column`, words such as "NA" become missing values, with a note on
-    standard error. If `cluster` is a Dask client, its workers read the rows.
+    standard error. The workers of a `dask_client` read the rows, if there is one.
     """
     from unspur.io.files import read_table, with_missing_values
 
@@ -295,12 +295,12 @@ def read_rows(
         other_condition_columns &= set(columns_of_files(file))
     names = (*labels, *condition_columns, *sorted(other_condition_columns))
     unwanted = tuple(name for name in ignore if name not in condition_columns)
-    if cluster is None:
+    if dask_client is None:
         table = read_table(file, names, unwanted, memory=memory, scratch=scratch, progress=progress)
     else:
         from unspur.io.dask_tables import read_dask_table
 
-        table = read_dask_table([file] if isinstance(file, str) else file, names, unwanted, cluster)
+        table = read_dask_table([file] if isinstance(file, str) else file, names, unwanted, dask_client)
     table, notes = with_missing_values(table, classes, () if cluster_column is None else (cluster_column,))
     _print_notes(notes)
     for name, value in where:
@@ -309,8 +309,8 @@ def read_rows(
     return replace(table, columns={name: column for name, column in table.columns.items() if name not in dropped})
 
 
-def carry_labels(table: Table, labels: Sequence[str], output: str) -> Table:
-    """The table with labels from other files as columns, under their names in `output`."""
+def carry_labels(table: Table, labels: Sequence[str]) -> Table:
+    """The table with labels from other files as columns, under the names that they are written as."""
     from unspur.exceptions import InputError
 
     columns = dict(table.columns)
@@ -319,7 +319,10 @@ def carry_labels(table: Table, labels: Sequence[str], output: str) -> Table:
             column, stem = table.label(name), Path(name).stem
             columns.pop(name, None)
             if stem in columns:
-                raise InputError(f"--label {name}: there is another label {stem!r}, its name in {output}. Rename one.")
+                raise InputError(
+                    f"--label {name} would be written as {stem!r}, but there already is a label of that name. Rename "
+                    "one."
+                )
             columns[stem] = column
     return replace(table, columns=columns)
 
@@ -392,7 +395,7 @@ def _as_number(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def test_split_mask(data: LabelledData, seed: int) -> BoolArray:
+def draw_test_mask(data: LabelledData, seed: int) -> BoolArray:
     """Boolean mask of a stratified test split of `TEST_SHARE`; all commands draw the same one.
 
     Rows of a cluster stay together; without clusters, exact copies of a row do.
@@ -499,8 +502,8 @@ def require_same_encoding(table: Table, other: Table) -> None:
 
     if difference := encoding_difference(encoding_of(table.path), encoding_of(other.path)):
         raise InputError(
-            f"{table.path} and {other.path} were {difference}, so their columns do not mean the same. Embed both by "
-            "one network, in one table with a column split if they are to be reduced."
+            f"{table.path} and {other.path} were {difference}, so their columns do not mean the same. Embed both with "
+            "the same network. With --pca, embed them together, as one table with a column `split`."
         )
 
 
@@ -511,7 +514,7 @@ def note_other_encoding(remover: Remover, table: Table) -> list[str]:
     difference = encoding_difference(getattr(remover, "encoding_", None), encoding_of(table.path))
     note = (
         f"The rows of the fit and those of {table.path} were {difference}, so their columns do not mean the same, and "
-        "what follows means little. Embed the rows as those of the fit were."
+        "the results are not meaningful. Embed the rows as those of the fit were."
     )
     return _print_notes([note] if difference else [])
 
@@ -542,7 +545,7 @@ def with_test_rows(rows: Mapping[str, LabelledData], seed: int, clusters: str | 
 
     rows = dict(rows)
     if "test" not in rows:
-        held = test_split_mask(rows["training"], seed)
+        held = draw_test_mask(rows["training"], seed)
         rows |= {"training": rows["training"].select(~held), "test": rows["training"].select(held)}
     train = decode_rows(rows.pop("training"), "training")
     rows = {"training": train, **{name: decode_rows(part, name, like=train) for name, part in rows.items()}}

@@ -128,12 +128,12 @@ def fit(
     _refuse_unknown_options(ctx, method)
     splits = read_splits(
         given,
-        together=method not in ("JSE", "INLP"),  # which fit one concept at a time
+        together=not _fits_each_concept(method),
         in_memory=False,
         memory=memory,
         scratch=scratch,
         progress=show_progress,
-        cluster=None if dask is None else ctx.with_resource(connected(dask)),
+        dask_client=None if dask is None else ctx.with_resource(connected(dask)),
     )
     table, train, validation = splits.tables["training"], splits.rows["training"], splits.rows.get("validation")
     require_disjoint_clusters(splits.rows, given.clusters)
@@ -201,6 +201,16 @@ def _directions_text(remover: Remover, main: str, concept: tuple[str, ...]) -> s
 
 def _carry(directions: int) -> str:
     return "carries" if directions == 1 else "carry"
+
+
+def _fits_each_concept(method: str) -> bool:
+    """Whether a method fits one concept after the other, so that a row may lack some of them."""
+    if method == RECOMMENDED:
+        return False
+    from unspur.removers import REMOVERS
+    from unspur.removers.problems import DirectionRemover
+
+    return issubclass(REMOVERS[method], DirectionRemover)
 
 
 def _refuse_unknown_options(ctx: click.Context, method: str) -> None:

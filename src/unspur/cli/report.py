@@ -15,7 +15,7 @@ from click.core import ParameterSource
 
 from unspur.cli.completion import column_names, columns_of
 from unspur.cli.console import echo_json, progress_bar, say, say_command, say_where
-from unspur.cli.data import caveat_about_test_rows, read_splits, require_disjoint_clusters, test_split_mask
+from unspur.cli.data import caveat_about_test_rows, draw_test_mask, read_splits, require_disjoint_clusters
 from unspur.cli.fit import describe_columns, fit_remover
 from unspur.cli.options import (
     FITTING_PARAMETERS,
@@ -146,7 +146,7 @@ def report_command(
     if saved is not None:
         notes = [*notes, caveat_about_test_rows(given.file, held_out=test is None)]
     if test is None:
-        held = test_split_mask(rows["training"], seed)
+        held = draw_test_mask(rows["training"], seed)
         test = splits.tables["training"].select(np.flatnonzero(held))
         splits.tables["training"] = splits.tables["training"].select(np.flatnonzero(~held))
         rows |= {"training": rows["training"].select(~held), "test": rows["training"].select(held)}

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 PREDICTED, PROBABILITY = "predicted", "probability_"
 
 
-def _row_by_row(output: str, *more: Callable[..., Any]) -> Callable[..., Any]:
+def _row_output_options(output: str, *more: Callable[..., Any]) -> Callable[..., Any]:
     """FILE and the options of a verb that writes something for every row; `output` is the help of --output."""
     return in_order(
         click.argument("file", type=LocalPath(), nargs=-1, required=True, metavar="FILE..."),
@@ -85,7 +85,7 @@ def _refuse_strength(ctx: click.Context, parameter: click.Parameter, given: str 
 
 @click.command()
 @click.argument("removal", type=LocalPath())
-@_row_by_row("Where the rows go: .npy, .npz, .csv or .parquet, or a folder for Parquet files.")
+@_row_output_options("Where the rows go: .npy, .npz, .csv or .parquet, or a folder for Parquet files.")
 @click.option("--strength", hidden=True, expose_value=False, callback=_refuse_strength)
 def apply(
     removal: str,
@@ -127,7 +127,7 @@ def apply(
     refuse_existing(output, overwrite=force)
     remover = load(removal)
     _refuse_features(_features_in(remover, file), {"--label": labels, "--ignore": ignore})
-    table = carry_labels(read_rows(file, labels, ignore, where), labels, output)
+    table = carry_labels(read_rows(file, labels, ignore, where), labels)
     if table.columns and Path(output).suffix.lower() == ".npy":
         names = ", ".join(table.columns)
         raise InputError(
@@ -164,7 +164,7 @@ def _report_rows(output: str, rows: int, remover: Remover, as_json: bool) -> Non
 
 @click.command()
 @click.argument("model", type=LocalPath())
-@_row_by_row("Where predictions go: .csv, .npz or .parquet.", optional_label_options, memory_option)
+@_row_output_options("Where predictions go: .csv, .npz or .parquet.", optional_label_options, memory_option)
 @gather_rows
 def predict(
     model: str,
@@ -206,32 +206,32 @@ def predict(
             f"{model} holds a removal ({type(classifier).__name__}) without a head, so it cannot predict. unspur apply "
             "uses it; unspur fit without --method saves a classifier."
         )
-    label_names = () if main is None else given.labels
+    accuracy_labels = () if main is None else given.labels
     both = _features_in(classifier, given.file).intersection(labels)
     if both and memory is not None:
         raise InputError(
             f"--label {min(both)} is a feature of the model. With --memory, only columns that are not features are "
             "carried along: leave out one of the two options."
         )
-    named = tuple(name for name in dict.fromkeys((*labels, *label_names)) if name not in both)
-    table = _read_for(classifier, given, named, memory=memory, classes=label_names)
-    carried = carry_labels(table.as_in_file(), named, output)
-    table = _like_fit(table, classifier, classifier.remover_)
+    named = tuple(name for name in dict.fromkeys((*labels, *accuracy_labels)) if name not in both)
+    table = _read_rows_for(classifier, given, named, memory=memory, classes=accuracy_labels)
+    carried = carry_labels(table.as_in_file(), named)
+    table = _with_features_of_fit(table, classifier, classifier.remover_)
     their_values = {name: table.Z[:, table.features.index(name)] for name in sorted(both)} if table.features else {}
     carried = replace(carried, columns={**carried.columns, **their_values})
     predicted, probabilities = _predictions(classifier, table)
-    written = _written(carried, classifier, predicted, probabilities, output)
+    written = _prediction_table(carried, classifier, predicted, probabilities, output)
     accuracy = None
     if main is not None:
         missing = missing_values(given.missing_concept, [table], concept)
         accuracy = _measured_accuracy(table, predicted, classifier, main, concept, missing)
     write_rows(written, output, overwrite=force)
     if accuracy is not None:
-        say(f"Note: {_caveat(classifier, table)}", err=True)
+        say(f"Note: {_training_rows_caveat(classifier, table)}", err=True)
     _report_predictions(output, classifier, predicted, accuracy, as_json)
 
 
-def _read_for(model: Any, given: RowOptions[tuple[str, ...]], named: tuple[str, ...], **reading: Any) -> Table:
+def _read_rows_for(model: Any, given: RowOptions[tuple[str, ...]], named: tuple[str, ...], **reading: Any) -> Table:
     """The rows of FILE. Columns that are neither features of the model nor named are left out, if features have names.
 
     If the file has no such feature, no column is left out: reading or matching says what is missing.
@@ -264,7 +264,7 @@ def _refuse_features(features: set[str], options: Mapping[str, Sequence[str | No
             )
 
 
-def _like_fit(table: Table, model: Any, remover: Remover) -> Table:
+def _with_features_of_fit(table: Table, model: Any, remover: Remover) -> Table:
     """The table with the features of the fit, and a note if they were made by another network."""
     table = table.like(getattr(model, "feature_names_in_", None), model.n_features_in_)
     note_other_encoding(remover, table)
@@ -278,7 +278,9 @@ def _predictions(classifier: RobustClassifier, table: Table) -> tuple[Any, Any]:
         return classifier.predict(table.Z), classifier.predict_proba(table.Z)
 
 
-def _written(table: Table, classifier: RobustClassifier, predicted: Any, probabilities: Any, output: str) -> Table:
+def _prediction_table(
+    table: Table, classifier: RobustClassifier, predicted: Any, probabilities: Any, output: str
+) -> Table:
     """The table to write: predictions and the labels of the rows; a .npz has the classes as well."""
     from unspur.exceptions import InputError
 
@@ -286,14 +288,17 @@ def _written(table: Table, classifier: RobustClassifier, predicted: Any, probabi
     if Path(output).suffix.lower() == ".npz":
         added["classes"] = classifier.classes_
     if clash := [name for name in added if name in table.columns]:
-        raise InputError(f"{table.path} has a column {clash[0]!r}, its name in {output}. Rename it, or use --ignore.")
+        raise InputError(
+            f"{table.path} already has a column {clash[0]!r}, which {output} needs for the results. Rename it, or "
+            "leave it out with --ignore."
+        )
     names = [f"{PROBABILITY}{value}" for value in classifier.classes_.tolist()]
     return replace(
         table, Z=probabilities, features=names, columns={**table.columns, **added}, array=PROBABILITY.rstrip("_")
     )
 
 
-def _caveat(classifier: RobustClassifier, table: Table) -> str:
+def _training_rows_caveat(classifier: RobustClassifier, table: Table) -> str:
     """What a reader must know of accuracies on these rows."""
     import numpy as np
 
@@ -428,7 +433,7 @@ def card(
         refuse_input_as_output(output, *given.file, model)
         refuse_existing(output, overwrite=force)
     saved = load(model)
-    certificate, accuracy = _measured(saved, given, seed) if given.file else (None, None)
+    certificate, accuracy = _certificate_and_accuracy(saved, given, seed) if given.file else (None, None)
     text = model_card(saved, certificate=certificate, accuracy=accuracy, title=title)
     if output is None:
         click.echo(text, nl=False)
@@ -439,7 +444,7 @@ def card(
     say_where(f"Card of the {kind}", output)
 
 
-def _measured(
+def _certificate_and_accuracy(
     model: Remover | RobustClassifier, given: RowOptions[tuple[str, ...]], seed: int
 ) -> tuple[Certificate, GroupAccuracy | None]:
     """The certificate on rows of files, and the accuracy by group of a classifier."""
@@ -455,8 +460,8 @@ def _measured(
             "The removal is of a number, and a card measures classes. In Python, pass the certificate of the numbers: "
             "unspur.report.card(model, certificate=model.certificate(X, y, concept))."
         )
-    table = _read_for(remover, given, given.columns, classes=given.labels, cluster_column=given.clusters)
-    table = _like_fit(table, remover, remover)
+    table = _read_rows_for(remover, given, given.columns, classes=given.labels, cluster_column=given.clusters)
+    table = _with_features_of_fit(table, remover, remover)
     missing = missing_values(given.missing_concept, [table], given.concept)
     rows = labelled_rows(table, given.main, given.concept, missing, given.clusters, least=1)
     check_removal_labels(remover, rows)
@@ -471,7 +476,7 @@ def _measured(
     if isinstance(model, RobustClassifier):
         predicted, _ = _predictions(model, table)
         accuracy = _measured_accuracy(table, predicted, model, given.main, given.concept, missing)
-        used = used or _caveat(model, table)
+        used = used or _training_rows_caveat(model, table)
     if used:
         say(f"Note: {used}", err=True)
     return certificate, accuracy if isinstance(accuracy, GroupAccuracy) else None

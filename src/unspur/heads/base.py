@@ -51,7 +51,7 @@ from unspur.solvers.logistic import (
 from unspur.solvers.row_span import RowSpan
 from unspur.solvers.sgd import BatchWeights, Watch, alike, solve_softmax_by_sgd
 from unspur.solvers.statistics import Moments
-from unspur.solvers.whitening import Whitening
+from unspur.solvers.whitening import LogisticCoordinates
 
 #: Default penalty, in units of the mean variance of the rows: enough for separable classes to have a solution.
 WEIGHT_DECAY = 0.01
@@ -473,7 +473,7 @@ class Head(LinearClassifier):
             found = data.few.solve(targets, weight[None], decay, tol=self.tol, max_iter=self.max_iter)
             return data.few.model(found)
         source, weighting = rows.source(), rows.weighting(balanced=balanced)
-        whitening = Whitening.of(rows.geometry(source, balanced=balanced), penalty)
+        whitening = LogisticCoordinates.of(rows.geometry(source, balanced=balanced), penalty)
         return solve_softmax(
             source, weighting, whitening, rows.n_classes, origin=origin, tol=self.tol, max_iter=self.max_iter
         )

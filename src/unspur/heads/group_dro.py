@@ -33,7 +33,7 @@ from unspur.rows import RowSource, Weighting
 from unspur.solvers.logistic import LinearModel, SoftmaxObjective, cell_losses, n_logits, solve_whitened
 from unspur.solvers.sgd import RunningGroupWeights
 from unspur.solvers.statistics import Moments
-from unspur.solvers.whitening import Geometry, Whitening
+from unspur.solvers.whitening import Geometry, LogisticCoordinates
 
 #: The temperature μ falls from the first value to the last by this factor. Large steps 1/μ converge fast, but are badly
 #: conditioned.
@@ -104,7 +104,7 @@ def solve_worst_group(
     totals: FloatArray,
     adjustments: FloatArray,
     n_classes: int,
-    whitening: Whitening,
+    whitening: LogisticCoordinates,
     *,
     start: LinearModel | None = None,
     tol: float = 1e-6,
@@ -261,7 +261,7 @@ class GroupDRO(SolverHead):
             totals,
             adjustments,
             rows.n_classes,
-            Whitening.of(geometry, self.weight_decay),
+            LogisticCoordinates.of(geometry, self.weight_decay),
             start=data.shared.get("last"),
             tol=self.tol,
             max_iter=self.max_iter,

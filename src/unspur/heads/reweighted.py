@@ -26,7 +26,7 @@ from unspur.heads.inference import PROBE_TOL, infer_concept
 from unspur.options import SGD
 from unspur.rows import MAIN, Block
 from unspur.solvers.logistic import LinearLogits, LinearModel, average, loss_and_residual, solve_softmax
-from unspur.solvers.whitening import Whitening
+from unspur.solvers.whitening import LogisticCoordinates
 
 #: Effective number of rows that AFR needs.
 MIN_EFFECTIVE_SIZE = 1.001
@@ -306,7 +306,7 @@ class DFR(Head):
             weights = [draw.row_weights(balanced=False)[None] for draw in subsamples]
             solved = [few.solve(targets, one, decay, tol=self.tol, max_iter=self.max_iter) for one in weights]
             return average([few.model(one) for one in solved])
-        whitening = Whitening.of(held_out.geometry(held_out.source(), balanced=True), self.weight_decay)
+        whitening = LogisticCoordinates.of(held_out.geometry(held_out.source(), balanced=True), self.weight_decay)
         draws: list[LinearModel] = []
         for draw in subsamples:
             source, weighting = draw.source(), draw.weighting(balanced=False)

@@ -39,7 +39,7 @@ from unspur.solvers.held_out_losses import GroupLosses
 from unspur.solvers.logistic import solve_logistic
 from unspur.solvers.sgd import solve_pair_by_sgd
 from unspur.solvers.statistics import Balance
-from unspur.solvers.whitening import Geometry, Whitening
+from unspur.solvers.whitening import Geometry, LogisticCoordinates
 from unspur.subspace import AffineMap, Subspace
 from unspur.trace import Step, Trace
 
@@ -149,7 +149,7 @@ class INLP(DirectionRemover):
             if not needs_y:  # nothing depends on the task
                 train["y"] = validation["y"] = None
             data = FitData.read(self, train, validation, needs_y=needs_y)
-            inside, span = data.in_span() if SGD.of(self.solver) is None else (data, None)
+            inside, span = data.to_span_coordinates() if SGD.of(self.solver) is None else (data, None)
             found = fit_each_concept(inside, functools.partial(self._fit_binary, HeldOutSplitter.reusable_cv(self.cv)))
             removal = AffineMap.removing(found.spurious, found.centre)
             self._set_fitted(data, found, span, removal, found.spurious, Subspace.empty(removal.ambient))
@@ -183,8 +183,8 @@ class INLP(DirectionRemover):
         removed = FoldEstimates.empty(data.rows.n_features, counts.n_folds)
 
         @functools.cache
-        def whitening(weight_decay: float) -> Whitening:
-            return Whitening.of(geometry, weight_decay)
+        def whitening(weight_decay: float) -> LogisticCoordinates:
+            return LogisticCoordinates.of(geometry, weight_decay)
 
         def estimate(weight_decay: float) -> EstimatedPair:
             """The concept's direction in every estimate, as the first of a pair."""
@@ -206,9 +206,9 @@ class INLP(DirectionRemover):
             found = tests.summarise(losses(estimate(value)), "concept")
             return found.mean, found.error
 
-        scores: dict[float, tuple[float, float]] = {}
+        decay_losses: dict[float, tuple[float, float]] = {}
         if self.weight_decay == "auto":
-            weight_decay, scores = choose_weight_decay(first_loss, float(tests.chance_loss(counts)[CONCEPT]))
+            weight_decay, decay_losses = choose_weight_decay(first_loss, float(tests.chance_loss(counts)[CONCEPT]))
         else:
             weight_decay = float(self.weight_decay)
         steps: list[Step] = []
@@ -225,12 +225,12 @@ class INLP(DirectionRemover):
                 break
             removed = removed.with_directions(pair.directions[CONCEPT])
         found = Subspaces(removed.full_data, Subspace.empty(data.rows.n_features), tuple(steps), stopped)
-        return BinaryFit(found, Trace(found.steps, stopped, 0.0, weight_decay, scores), geometry.centre)
+        return BinaryFit(found, Trace(found.steps, stopped, 0.0, weight_decay, decay_losses), geometry.centre)
 
     def _weights(
         self,
         data: FoldedRows,
-        whitening: Whitening,
+        whitening: LogisticCoordinates,
         weight_decay: float,
         excluded: Subspace,
         fold: int | None,

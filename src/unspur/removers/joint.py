@@ -27,7 +27,7 @@ from unspur.solvers.whitening import Metric
 from unspur.subspace import Subspace
 from unspur.trace import Step
 
-OTHER: dict[Role, Role] = {"spurious": "main", "main": "spurious"}
+OTHER_ROLE: dict[Role, Role] = {"spurious": "main", "main": "spurious"}
 #: Weight decays to choose from: the paper's grid, with its 0 replaced by a value at which separable classes still have
 #: a solution.
 WEIGHT_DECAYS = (1.0, 0.1, 0.01, 0.001, 0.0001)
@@ -35,24 +35,26 @@ WEIGHT_DECAYS = (1.0, 0.1, 0.01, 0.001, 0.0001)
 #: vanish with the loss, and every smaller value would gain another millionth of a nat.
 NEGLIGIBLE_GAIN = 0.01
 #: Held-out loss and its standard error.
-Score: TypeAlias = tuple[float, float]
+LossAndError: TypeAlias = tuple[float, float]
 
 
-def choose_weight_decay(score: Callable[[float], Score], chance: float) -> tuple[float, dict[float, Score]]:
-    """Return the largest weight decay that is as good as the best, and all scores (the paper's rule).
+def choose_weight_decay(
+    evaluate: Callable[[float], LossAndError], chance: float
+) -> tuple[float, dict[float, LossAndError]]:
+    """Return the largest weight decay that is as good as the best, and all losses (the paper's rule).
 
     As good: its loss is within one standard error of the smallest, or within `NEGLIGIBLE_GAIN` of the gain of the
     smallest over `chance`. The search goes from large to small values, and ends once losses have clearly risen or next
     to nothing is left to gain.
     """
-    scores: dict[float, Score] = {}
+    losses: dict[float, LossAndError] = {}
     for value in WEIGHT_DECAYS:
-        loss, _ = scores[value] = score(value)
-        best, error = min(scores.values())
+        loss, _ = losses[value] = evaluate(value)
+        best, error = min(losses.values())
         if loss > best + error or loss <= NEGLIGIBLE_GAIN * chance:
             break
     threshold = best + max(error, NEGLIGIBLE_GAIN * (chance - best))
-    return max(value for value, (loss, _) in scores.items() if loss <= threshold), scores
+    return max(value for value, (loss, _) in losses.items() if loss <= threshold), losses
 
 
 def left_out_folds(n_folds: int) -> tuple[int | None, ...]:
@@ -180,7 +182,7 @@ class JointEstimation:
     removed_before: Subspace
     #: A rough estimate of the first pair, if there is one.
     first_guess: EstimatedPair | None = None
-    #: Coordinates of all directions here, if they are not those of the rows.
+    #: Metric in whose coordinates all directions are given; None for the original features.
     metric: Metric | None = None
 
     @property
@@ -220,15 +222,17 @@ class JointEstimation:
 
     def own_losses(self, pair: EstimatedPair) -> tuple[Average, Average]:
         """Held-out loss of each label along its own direction: concept, main."""
-        directions = self.row_weights(np.stack([pair.held_out_directions(role) for role in LABEL]))
+        directions = self.feature_weights(np.stack([pair.held_out_directions(role) for role in LABEL]))
         return self.tests.own_losses(self.rows, self.counts, directions, self.centre)
 
-    def row_weights(self, directions: FloatArray) -> FloatArray:
-        """Weights on the rows, shape (..., d), that read directions."""
+    def feature_weights(self, directions: FloatArray) -> FloatArray:
+        """Coefficients on the original features, shape (..., d), whose scores equal those of `directions`."""
         return directions if self.metric is None else directions @ self.metric.inverse_factor.T
 
     def _losses(self, role: Role, pair: EstimatedPair) -> GroupLosses:
-        return self.tests.losses(self.rows, self.counts, self.row_weights(pair.held_out_directions(role)), self.centre)
+        return self.tests.losses(
+            self.rows, self.counts, self.feature_weights(pair.held_out_directions(role)), self.centre
+        )
 
     def _all_excluded(self, excluded: FoldEstimates) -> list[Subspace]:
         return [self.removed_before.beside(subspace) for subspace in excluded.subspaces]
@@ -254,10 +258,9 @@ def _unit_directions(pairs: Sequence[Pair], excluded: Sequence[Subspace]) -> Flo
 class SearchSettings:
     """Which role the inner loop finds, which of its pairs supplies the outer candidate, and limits.
 
-    With `split_level`, the level holds for all tests together. A loop stops at its first rejection, so the chance of
-    any wrong acceptance is that of the first, however long the loop is. The outer loop is one such
-    sequence and gets half of the level. The inner loop starts anew in every round T and gets 1/(2T(T + 1)) of it, which
-    adds up to the other half.
+    With `split_level`, the level bounds the error of all tests together. A loop stops at its first rejection, so its
+    error is that of one test, however long it is. The outer loop gets half of the level. The inner loop restarts in
+    every round T and gets 1/(2T(T + 1)) of it there; these shares add up to the other half.
     """
 
     inner: Role = "main"
@@ -307,7 +310,7 @@ def estimate_subspaces(
     joint: JointEstimation, settings: SearchSettings, progress: Callable[[Role, int, int], None]
 ) -> Subspaces:
     """Run both loops; `progress(role, outer, inner)` is called before every pair."""
-    inner, outer = settings.inner, OTHER[settings.inner]
+    inner, outer = settings.inner, OTHER_ROLE[settings.inner]
     limit, outer_round, pairs_left = settings.limit(outer), 1, settings.max_pairs
     accepted = {inner: joint.empty, outer: joint.empty}
     guesses: tuple[EstimatedPair, ...] = () if joint.first_guess is None else (joint.first_guess,)
@@ -356,7 +359,7 @@ def _inner_loop(
     A pair is estimated near the one at its place in the previous round, `guesses`, for the inner role, and near the
     pair before it for the other role. At most `max_pairs` pairs are estimated, and at least one.
     """
-    inner, outer = settings.inner, OTHER[settings.inner]
+    inner, outer = settings.inner, OTHER_ROLE[settings.inner]
     accepted, complete = joint.empty, True
     candidate: EstimatedPair | None = None
     pairs: list[EstimatedPair] = []

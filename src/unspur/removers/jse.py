@@ -132,9 +132,9 @@ class JSE(DirectionRemover):
     missing_concept : scalar or None, default=None
         Value of `concept` that means "not known", besides NaN and None.
     strength : float between 0 and 1, default=1.0
-        Share α of the removal that `transform` applies: ``x − α · removed``. The subspaces and tests are the same for
-        every α. With α < 1 the map can be inverted, so an unpenalised linear classifier may still find the concept; a
-        penalised one uses it less. With α = 0 nothing is removed, and a NothingRemovedWarning says so.
+        Share of the removal that `transform` applies: ``x − strength · removed``. The subspaces and tests do not depend
+        on it. With a strength below 1 the map can be inverted, so an unpenalised linear classifier may still find the
+        concept; a penalised one uses it less. With 0 nothing is removed, and a NothingRemovedWarning says so.
     tol : float, default=1e-4
         Relative gradient norm at which a pair counts as solved. A smaller one changes no test
         (reproduction/docs/speed.md).
@@ -286,7 +286,7 @@ class JSE(DirectionRemover):
         with self._fitting(X):
             self._validate_params()
             data = FitData.read(self, train, validation, needs_y=True)
-            inside, span = data.in_span() if SGD.of(self.solver) is None else (data, None)
+            inside, span = data.to_span_coordinates() if SGD.of(self.solver) is None else (data, None)
             found, metric = self._fit_in_metric(inside)
             self._set_fitted(data, found, span, *self._removal(found, metric))
             self.warn_if_nothing_removed(self.max_spurious)
@@ -427,7 +427,7 @@ class JSE(DirectionRemover):
         weight_decay = WEIGHT_DECAYS[0] if self.weight_decay == "auto" else float(self.weight_decay)
         solver, centre = make_solver(weight_decay, self.tol), spectrum.centre
         estimation = JointEstimation(data.rows, counts, solver, tests, centre, excluded, metric=metric)
-        scores: dict[float, tuple[float, float]] = {}
+        decay_losses: dict[float, tuple[float, float]] = {}
         # Earlier classes may have left no room for a pair; then there is none to choose by, and none is estimated.
         if self.weight_decay == "auto" and estimation.n_free(estimation.empty) >= 2:
             few = data if SGD.of(self.solver) else data.sample(WEIGHT_DECAY_ROWS, np.random.default_rng(0))
@@ -442,7 +442,7 @@ class JSE(DirectionRemover):
                 concept, main = rough.own_losses(pair)
                 return concept.mean + main.mean, float(np.hypot(concept.error, main.error))
 
-            weight_decay, scores = choose_weight_decay(first_loss, float(tests.chance_loss(counts).sum()))
+            weight_decay, decay_losses = choose_weight_decay(first_loss, float(tests.chance_loss(counts).sum()))
             solver = make_solver(weight_decay, self.tol)
             estimation = replace(estimation, solver=solver, first_guess=first[weight_decay])
         if self.delta == "auto":
@@ -476,7 +476,7 @@ class JSE(DirectionRemover):
             _, left = after.own_losses(after.best_direction(MAIN, removed))
             loss = left.mean, left.error
         delta = found.steps[0].verdict.delta if self.delta == "auto" and found.steps else tests.delta
-        trace = Trace(found.steps, found.stopped, delta, weight_decay, scores, complete=found.complete, task=task)
+        trace = Trace(found.steps, found.stopped, delta, weight_decay, decay_losses, complete=found.complete, task=task)
         return BinaryFit(found, trace, spectrum.centre, loss)
 
     def _solver_factory(
@@ -533,7 +533,7 @@ def _exact_solver(
 
 
 def _best_directions(estimation: JointEstimation) -> FloatArray:
-    """Weights on the rows, shape (2, folds, d), of the best direction of each label, estimated alone.
+    """Coefficients on the original features, shape (2, folds, d), of the best direction of each label, estimated alone.
 
     SGD estimates pairs only, as the paper does.
     """
@@ -541,7 +541,9 @@ def _best_directions(estimation: JointEstimation) -> FloatArray:
         concept, main = (estimation.best_direction(label, estimation.empty) for label in (CONCEPT, MAIN))
     else:
         concept = main = estimation.pair(estimation.empty)
-    return estimation.row_weights(np.stack([concept.held_out_directions("spurious"), main.held_out_directions("main")]))
+    return estimation.feature_weights(
+        np.stack([concept.held_out_directions("spurious"), main.held_out_directions("main")])
+    )
 
 
 def _task_predictability(plain: JointEstimation, fixed: JointEstimation, removed: FoldEstimates) -> TaskPredictability:

@@ -9,9 +9,9 @@ With Σ = Cov(x), A = Cov(x, concept), B = Cov(x, y) and Σ = L Lᵀ, in whitene
 After each Cov(x', concept) = 0; SPLINCE also keeps Cov(x', y) = B. Columns are brought to unit length before their
 rank is determined, so tolerances are relative and neither scale nor rarity matters.
 
-The left factor is made of the columns of A itself, not of a basis of A. So an error of the right factor leaves the same
-small share of A in every direction, even in those that hardly vary: the difference of the features ``a`` and
-``a + ε concept`` reveals the concept, however small ε is.
+The left factor is built from the columns of A, not from a basis of their span. A rounding error in the right factor
+then leaves the same relative share of A in every direction. This matters for directions with little variance: the
+difference of the features ``a`` and ``a + ε concept`` reveals the concept however small ε is.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ from unspur.removers.concepts import (
 )
 from unspur.removers.seen_rows import check_and_remember
 from unspur.rows import Block, Columns, RowSource, backend_of, persisted, rows_of, to_host
-from unspur.solvers.row_span import WideRows
+from unspur.solvers.row_span import ScaledSpan
 from unspur.solvers.statistics import COVARIANCE_OVERFLOWS, Covariances, require_variation
 from unspur.solvers.whitening import Whitener, covariances_of
 from unspur.subspace import AffineMap, Subspace
@@ -78,10 +78,10 @@ MIN_SINGULAR_VALUE = 1e-8
 #: Condition of the split between concept and task up to which SPLINCE does not amplify noise visibly.
 MAX_CONDITION = 100.0
 #: Share of the rank of the rows that a removal may take without a warning.
-MAX_REMOVED_SHARE = 0.9
+MAX_REMOVED_RANK_SHARE = 0.9
 #: Rounding error, relative to the spread of a column, above which cleaned rows are checked for the concept: in general,
 #: and where columns that are nearly copies reveal it. Below, no classifier could use it.
-MAX_GRAIN, MAX_GRAIN_OF_COPIES = 1e-5, 1e-10
+MAX_ROUNDING_SHARE, MAX_ROUNDING_SHARE_COLLINEAR = 1e-5, 1e-10
 #: Relative rounding error of types that are widened before rows are summed.
 HALF_PRECISION = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 
@@ -90,23 +90,23 @@ HALF_PRECISION = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 class ClosedForm:
     """A removal with its subspaces and its trace.
 
-    `faint` (d, m) holds directions that revealed the concept and along which the cleaned rows may be nothing but
-    rounding errors.
+    `low_variance_directions` (d, m) revealed the concept, and the cleaned rows may be nothing but rounding errors along
+    them.
     """
 
     removal: AffineMap
     spurious: Subspace
     main: Subspace
     trace: ClosedFormTrace
-    faint: FloatArray
+    low_variance_directions: FloatArray
 
-    def of_rows(self, wide: WideRows) -> ClosedForm:
+    def of_rows(self, wide: ScaledSpan) -> ClosedForm:
         """The result in coordinates of the span of wide rows, as one of the rows themselves."""
         span, unit, inside = wide.span, wide.unit[:, None], self.removal
-        right, faint = (span.lift(factor.T).T / unit for factor in (inside.right, self.faint))
+        right, low_variance = (span.lift(factor.T).T / unit for factor in (inside.right, self.low_variance_directions))
         left, main = (unit * span.lift(factor.T).T for factor in (inside.left, self.main.basis))
         removal = AffineMap(wide.unit * span.lift_point(inside.centre), right, left, "remove")
-        return ClosedForm(removal, Subspace.spanned_by(left), Subspace.spanned_by(main), self.trace, faint)
+        return ClosedForm(removal, Subspace.spanned_by(left), Subspace.spanned_by(main), self.trace, low_variance)
 
 
 def closed_form(
@@ -124,7 +124,7 @@ def closed_form(
     basis, weights, dropped = _span(concept.original if form == "sal" else concept.whitened)
     left = concept.original @ weights
     if form == "splince":
-        basis, weights, condition = _split(basis, _span(task.whitened)[0])
+        basis, weights, condition = _concept_outside_task(basis, _span(task.whitened)[0])
         left = left @ weights
         main = Subspace.spanned_by(_span(task.original)[0])
     right = basis if form == "sal" else whiten.transposed(basis)
@@ -138,20 +138,20 @@ def closed_form(
             stacklevel=3,
         )
     spurious = Subspace.spanned_by(left)
-    faint = np.column_stack([right, whiten.transposed(concept.faint)])
-    return ClosedForm(AffineMap(moments.mean_x, right, left, "remove"), spurious, main, trace, faint)
+    low_variance = np.column_stack([right, whiten.transposed(concept.low_variance_directions)])
+    return ClosedForm(AffineMap(moments.mean_x, right, left, "remove"), spurious, main, trace, low_variance)
 
 
 class _Columns(NamedTuple):
     """Covariances with some targets, scaled so that ``L⁻¹A`` has unit columns: the same span, free of scale and rarity.
 
-    `faint` is the part of `whitened` in directions of unknown variance, for the columns that have one there.
-    `uncorrelated` holds the multiple correlations of targets that are left out because they are rounding errors.
+    `low_variance_directions` is the part of `whitened` in directions of unknown variance, for the columns that have one
+    there. `uncorrelated` holds the multiple correlations of targets that are left out because they are rounding errors.
     """
 
     original: FloatArray
     whitened: FloatArray
-    faint: FloatArray
+    low_variance_directions: FloatArray
     uncorrelated: tuple[float, ...]
 
     @classmethod
@@ -169,11 +169,15 @@ class _Columns(NamedTuple):
         real = correlation > (1e-9 if moments.rounding < 1e-10 else 1e-4)
         # Where the variance counts as one, covariances are small; above the rounding of the rows they are real.
         below = np.where(np.arange(len(whitened))[:, None] < whiten.rank, 0.0, whitened)
-        faint = varies & (np.linalg.norm(below, axis=0) / deviation > max(moments.noise, 4.0 * moments.grain))
-        real |= faint
+        has_low_variance_part = varies & (
+            np.linalg.norm(below, axis=0) / deviation > max(moments.noise, 4.0 * moments.relative_rounding)
+        )
+        real |= has_low_variance_part
         unit = np.where(real, lengths, 1.0)
         dropped = tuple(correlation[~real].tolist())
-        return cls((original / unit)[:, real], (whitened / unit)[:, real], (below / unit)[:, faint], dropped)
+        return cls(
+            (original / unit)[:, real], (whitened / unit)[:, real], (below / unit)[:, has_low_variance_part], dropped
+        )
 
 
 def _varying_targets(moments: Covariances) -> BoolArray:
@@ -190,7 +194,7 @@ def _span(columns: FloatArray) -> tuple[FloatArray, FloatArray, tuple[float, ...
     return left[:, kept], vt[kept].T / singular[kept], tuple(singular[~kept].tolist())
 
 
-def _split(concept: FloatArray, task: FloatArray) -> tuple[FloatArray, FloatArray, float]:
+def _concept_outside_task(concept: FloatArray, task: FloatArray) -> tuple[FloatArray, FloatArray, float]:
     """Q, ``V S⁻¹`` and the condition of ``Q S Vᵀ = (I − Π_task) concept``, for orthonormal bases of both.
 
     S holds the sines of the angles between concept and task.
@@ -263,7 +267,7 @@ def _count(number: int, thing: str) -> str:
     return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
-def _readable(y: Array | None, name: str, n_rows: int) -> ClassLabel | None:
+def _class_label_or_none(y: Array | None, name: str, n_rows: int) -> ClassLabel | None:
     """The task as classes, if it can be read so; it is only compared with the concept."""
     try:
         return None if y is None else class_label(y, name, n_rows)
@@ -286,7 +290,9 @@ class ClosedFormRemover(Remover):
     trace_type = ClosedFormTrace
     trace_: ClosedFormTrace
     moments_: Covariances
-    _moments_of: WideRows | None  # in whose coordinates the moments are
+    _moments_of: (
+        ScaledSpan | None
+    )  # span in whose coordinates `moments_` are; None if they are in the original features
     _label_notes: tuple[str, ...] = ()
     _concept_names: tuple[str, ...] = ()  # as they were passed
     _form: ClassVar[Form]
@@ -333,7 +339,7 @@ class ClosedFormRemover(Remover):
             self._validate_params()
             self._forget()
             rows, self._n_concept = self._rows(X, y, concept, sample_weight, reset=True)
-            inside, wide = WideRows.of(rows, scaled=self._form != "sal")
+            inside, wide = ScaledSpan.of(rows, scaled=self._form != "sal")
             moments, whitener = covariances_of(inside, rotated=wide is not None)
             self._check_rounding(rows, self._solve(moments, whitener, wide), moments, X)
             if self._keeps_moments:
@@ -345,7 +351,8 @@ class ClosedFormRemover(Remover):
     ) -> tuple[RowSource, int]:
         """Rows whose targets are the concept columns, then those of the task; and the number of concept columns.
 
-        Only if the rows are the `whole` of the fit, concept and task are compared, and a number must vary.
+        If `whole` (these are all rows of the fit), also check that the concept differs from the task and that numbers
+        vary.
         """
         z = persisted(checked_z(self, X, reset=reset))
         if self._form == "splince" and z.shape[1] < 2:
@@ -372,7 +379,7 @@ class ClosedFormRemover(Remover):
         self._note_names((series,) if series and len(concepts.names) == 1 else concepts.names, names)
         main = self._main_label(task if self._needs_y else None, main_name, len(z), None if reset else self.classes_)
         weight = checked_weights(sample_weight, "sample_weight", len(z), relative=False) * concepts.present
-        if whole and (label := main or _readable(task, main_name, len(z))) is not None:
+        if whole and (label := main or _class_label_or_none(task, main_name, len(z))) is not None:
             require_another_label(concepts, label, label.present & (weight > 0))
         group = concepts.group if concepts.classes else None
         self._warn_of_outliers(concepts, weight)
@@ -414,7 +421,7 @@ class ClosedFormRemover(Remover):
     def _warn_if_little_is_left(self, removed: int, rank: int) -> None:
         """Warn if a removal leaves next to nothing."""
         self._leaves_nothing = self.strength_ == 1 and 0 < rank <= removed
-        if self.strength_ == 1 and removed and removed >= MAX_REMOVED_SHARE * rank:
+        if self.strength_ == 1 and removed and removed >= MAX_REMOVED_RANK_SHARE * rank:
             all_of, left = ("all", "nothing") if removed >= rank else (f"{removed} of the {rank}", "hardly anything")
             classes = "" if not self.concept_classes_ else " A concept of m classes takes up to m − 1 of them."
             warnings.warn(
@@ -437,7 +444,7 @@ class ClosedFormRemover(Remover):
             return
         for name, values in concepts.codes.items():
             if said := extreme_values_note(values, name, weight, dates=name in concepts.dates):
-                self._say(said, OutlierWarning)
+                self._warn_and_note(said, OutlierWarning)
 
     def _require_classes_of_task(self, main: ClassLabel, weight: FloatArray) -> None:
         """Raise if the rows of the fit have one class of the task; warn if they lack some, which are not kept."""
@@ -455,9 +462,9 @@ class ClosedFormRemover(Remover):
                 label=main.name,
             )
         those = "this class" if len(lost) == 1 else "these classes"
-        self._say(f"{seen}: information that distinguishes {those} is not preserved", TaskLostWarning)
+        self._warn_and_note(f"{seen}: information that distinguishes {those} is not preserved", TaskLostWarning)
 
-    def _say(self, text: str, category: type[Warning]) -> None:
+    def _warn_and_note(self, text: str, category: type[Warning]) -> None:
         """Warn, and keep it for the trace and for certificates."""
         warnings.warn(f"{text}.", category, stacklevel=6)
         self._label_notes = tuple(dict.fromkeys((*self._label_notes, text)))
@@ -468,9 +475,11 @@ class ClosedFormRemover(Remover):
             return
         kind = str(getattr(X, "dtype", rows.dtype)).removeprefix("torch.")
         kind = kind if kind in HALF_PRECISION else rows.dtype.name
-        grain = moments.grain * HALF_PRECISION.get(kind, moments.rounding) / moments.rounding
-        nearly_copies = found.faint.shape[1] > found.trace.removed
-        if not found.removal.right.shape[1] or not grain > (MAX_GRAIN_OF_COPIES if nearly_copies else MAX_GRAIN):
+        relative_rounding = moments.relative_rounding * HALF_PRECISION.get(kind, moments.rounding) / moments.rounding
+        nearly_copies = found.low_variance_directions.shape[1] > found.trace.removed
+        if not found.removal.right.shape[1] or not relative_rounding > (
+            MAX_ROUNDING_SHARE_COLLINEAR if nearly_copies else MAX_ROUNDING_SHARE
+        ):
             return
         correlation = correlation_in_rounding(rows, found, kind)
         if correlation > max(0.1, 5.0 / np.sqrt(rows.n_rows)):
@@ -484,9 +493,9 @@ class ClosedFormRemover(Remover):
             )
 
     def _solve(
-        self, moments: Covariances, whitener: Whitener | None = None, wide: WideRows | None = None
+        self, moments: Covariances, whitener: Whitener | None = None, wide: ScaledSpan | None = None
     ) -> ClosedForm:
-        """Set the result from moments, which of wide rows are those of coordinates in their span."""
+        """Compute and set the removal. If `wide` is given, `moments` are in the coordinates of its span."""
         found = closed_form(moments, self._n_concept, self._form, whitener, method=type(self).__name__)
         if wide is not None:
             found = found.of_rows(wide)
@@ -534,7 +543,7 @@ def fit_moments(
     ----------
     moments : of rows whose targets are the indicators of every class of the concept but the first, or a number; then
         those of the task. `balance` is up to their weights.
-    concept_classes, classes : of the concept, empty for a number, and of the task, empty if it is no target.
+    concept_classes, classes : of the concept, empty for a number, and of the task, empty if y is not used.
     row_set_hash : fingerprint of the rows.
     """
     remover._validate_params()
@@ -696,14 +705,14 @@ class SPLINCE(ClosedFormRemover):
 
 
 def correlation_in_rounding(rows: RowSource, form: ClosedForm, kind: str) -> float:
-    """Largest correlation of the cleaned rows, in their own type, with a concept column along a faint direction.
+    """Largest correlation of the cleaned rows, in their own type, with a concept column along a low-variance direction.
 
     It is zero in exact arithmetic. Where columns are nearly copies of each other, or rows are coarse, cleaned rows are
     rounding errors along these directions, which may be correlated with the concept. `kind` is the original type of the
     rows: half precision has been widened here.
     """
-    lengths = np.linalg.norm(form.faint, axis=0)
-    directions = (form.faint / np.where(lengths > 0, lengths, 1.0))[:, lengths > 0]
+    lengths = np.linalg.norm(form.low_variance_directions, axis=0)
+    directions = (form.low_variance_directions / np.where(lengths > 0, lengths, 1.0))[:, lengths > 0]
     removal, columns = form.removal, form.trace.columns
 
     def moments(block: Block) -> Array:

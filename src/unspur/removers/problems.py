@@ -1,4 +1,4 @@
-"""The rows of a fit on held-out tests: arguments decoded, one binary problem after the other, and rows in folds.
+"""From the arguments of `fit` to binary problems with folds, for the removers that test directions (JSE, INLP).
 
 Several concepts, and labels of more than two classes, become problems of one binary concept and one binary main label.
 In a problem every row gets a cell ``4·fold + 2·y + concept``. Fold 0 is never held out; fold k ≥ 1 is held out in
@@ -87,8 +87,11 @@ class FitData:
             held_out = held_out.with_duplicate_clusters(kept[0])
         return cls(data, held_out, seen, kept, reused)
 
-    def in_span(self) -> tuple[FitData, RowSpan | None]:
-        """The data in coordinates of the span of the training rows, and that span; unchanged, and None, if not wide."""
+    def to_span_coordinates(self) -> tuple[FitData, RowSpan | None]:
+        """The data in coordinates of the span of the training rows, and the span.
+
+        Unchanged data and None if `RowSpan.of` has no span.
+        """
         span, (X,) = RowSpan.of(self.train.X, live=[self.train.live])
         if span is None:
             return self, None
@@ -169,10 +172,10 @@ def problems(data: FitData) -> list[tuple[ClassLabel, Problem]]:
 def first_problem(data: FitData) -> Problem:
     """The first concept or class of it, with the first class of a main label of more than two."""
     problem = problems(data)[0][1]
-    return _of_class(problem, 0) if problem.train.n_classes > 2 else problem
+    return _one_vs_rest(problem, 0) if problem.train.n_classes > 2 else problem
 
 
-def _of_class(problem: Problem, k: int) -> Problem:
+def _one_vs_rest(problem: Problem, k: int) -> Problem:
     """The problem with one class of the main label against the rest."""
     label, validation = problem.train.main.binary()[k], problem.validation
     if validation is not None:
@@ -217,7 +220,7 @@ class HeldOutSplitter:
         """`cv` for repeated use: the splits of a generator become a list."""
         if cv is None:
             raise InputError(
-                "cv=None held out one fifth of each group, and is not taken any more. Pass cv=0.2 for that, or cv=5 "
+                "cv=None is no longer supported (it held out one fifth of each group). Pass cv=0.2 for that, or cv=5 "
                 "for five folds."
             )
         return cv if isinstance(cv, Real) or hasattr(cv, "split") else list(cv)
@@ -229,7 +232,7 @@ class HeldOutSplitter:
         """
         fold = np.zeros(len(group), dtype=np.intp)
         if self.given:
-            return self._given(fold, group, present, clusters)
+            return self._folds_from_splits(fold, group, present, clusters)
         known = None if clusters is None else clusters[present]
         if self.share is not None:
             fold[present] = held_out(group[present], self.share, self.rng, known)
@@ -244,7 +247,9 @@ class HeldOutSplitter:
             fold[members] = np.arange(len(members)) % k + 1
         return fold
 
-    def _given(self, fold: IntArray, group: IntArray, present: BoolArray, clusters: IntArray | None) -> IntArray:
+    def _folds_from_splits(
+        self, fold: IntArray, group: IntArray, present: BoolArray, clusters: IntArray | None
+    ) -> IntArray:
         """Folds from a splitter, whose y is the group and whose groups are the clusters, or from (train, test) pairs.
 
         Directions are estimated from all rows outside the test set, so `train` must be those.
@@ -261,7 +266,7 @@ class HeldOutSplitter:
                     what = f"{np.sum(times > 1)} rows are more than once in the training set of split {k}"
                 raise InputError(
                     f"cv: {what}, but directions are estimated from every row outside the test set, once. Leave rows "
-                    "out of X, or pass clusters= to keep rows that belong together on one side. Of rows in order of "
+                    "out of X, or pass clusters= to keep rows that belong together on one side. For rows ordered in "
                     "time, pass the later ones as a validation set (X_val, y_val, concept_val)."
                 )
         return fold
@@ -313,7 +318,7 @@ def assign_folds(
     copies = train.clusters_are_duplicates if validation is None else validation.clusters_are_duplicates
     require_clusters(held_out, counts.names, smallest=smallest_group, remedy=remedy, copies=copies, about=problem.title)
     if validation is None and isinstance(splitting.cv, Integral):
-        _warn_of_few(held_out, counts.names, int(splitting.cv))
+        _warn_if_few_clusters(held_out, counts.names, int(splitting.cv))
     return FoldedRows(rows, counts, held_out)
 
 
@@ -328,8 +333,8 @@ def _folds(
     torn = clusters_in_two(clusters[present], fold[present])
     if len(torn) and copies:
         warnings.warn(
-            f"cv puts copies of {len(torn):,} rows into different test sets: noise that they share looks like a "
-            "finding. Use an int, which keeps copies together.",
+            f"cv puts copies of {len(torn):,} rows into different test sets: shared noise can make a useless "
+            "direction pass the tests. Use an int, which keeps copies together.",
             ClusterWarning,
             stacklevel=2,
         )
@@ -342,14 +347,14 @@ def _folds(
     return fold
 
 
-def _warn_of_few(clusters: HeldOutClusters, names: tuple[str, ...], folds: int) -> None:
+def _warn_if_few_clusters(clusters: HeldOutClusters, names: tuple[str, ...], folds: int) -> None:
     """Warn of groups that lie in fewer clusters than there are folds, so that some folds have none of their rows."""
     number = clusters.by_group((clusters.shares(clusters.weight) > 0)[None].astype(np.float64))[0]
     small = [f"({name}) lies in {count:.0f}" for name, count in zip(names, number, strict=False) if count < folds]
     if clusters.n_groups > 1 and small:
         warnings.warn(
-            f"Group {', '.join(small)} clusters, fewer than the {folds} folds: some folds have none of its rows, and "
-            "what is said about it rests on so many independent pieces.",
+            f"Group {', '.join(small)} clusters, fewer than the {folds} folds: some folds have no rows of this "
+            "group, and its results rest on only that many independent clusters.",
             ClusterWarning,
             stacklevel=2,
         )
@@ -449,7 +454,7 @@ def _fit_each_class(
     first step.
     """
     labels = problem.train.main.binary()
-    parts = [_of_class(problem, k) for k in range(len(labels))]
+    parts = [_one_vs_rest(problem, k) for k in range(len(labels))]
     first = [fit_binary(part, excluded, True).found for part in parts]
     traces: list[Trace] = []
     spurious, removed = excluded, Subspace.empty(excluded.ambient)

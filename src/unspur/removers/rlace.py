@@ -35,10 +35,10 @@ from unspur.removers.base import Remover
 from unspur.removers.leace import ClosedFormRemover, closed_form
 from unspur.rows import CONCEPT, Block, RowSource, Weighting
 from unspur.solvers.logistic import Logistic, LogisticLosses, solve_logistic
-from unspur.solvers.row_span import in_span
+from unspur.solvers.row_span import to_span_coordinates
 from unspur.solvers.sgd import SGDSettings
 from unspur.solvers.statistics import Balance, Covariances, Moments
-from unspur.solvers.whitening import Geometry, Whitening, covariances_of
+from unspur.solvers.whitening import Geometry, LogisticCoordinates, covariances_of
 from unspur.subspace import AffineMap, Subspace
 
 #: Learning rate and weight decay of the published schedule, and iterations between its measurements.
@@ -274,7 +274,7 @@ class RLACE(ClosedFormRemover):
             sgd, span = SGD.of(self.solver), None
             rows, n_concept = self._rows(X, y, concept, sample_weight, reset=True)
             if sgd is None:
-                rows, span = in_span(rows)
+                rows, span = to_span_coordinates(rows)
             moments, whitener = covariances_of(rows, rotated=span is not None)
             means = closed_form(moments, n_concept, "sal", whitener, method=type(self).__name__)
             spurious = means.spurious
@@ -361,7 +361,7 @@ class _BestResponse:
     def __init__(self, rows: RowSource, weighting: Weighting, n_columns: int):
         self._rows, self._weighting, self._columns = rows, weighting, range(n_columns)
         self._geometry = Geometry.of(Moments.of(rows, weighting), rows.dtype.itemsize)
-        self._whitening = Whitening.of(self._geometry, RESPONSE_DECAY)
+        self._whitening = LogisticCoordinates.of(self._geometry, RESPONSE_DECAY)
 
     def __call__(self, removed: Subspace) -> tuple[float, float]:
         fits = [self._solve(k, removed, tol=1e-5) for k in self._columns]

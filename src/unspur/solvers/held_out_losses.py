@@ -25,9 +25,9 @@ has the cluster-robust variance ::
 
 (CR2 of Bell and McCaffrey, 2002, for independent rows in a cluster). Clusters with rows in several groups enter once,
 with all of them. If clusters are few and of different sizes, and the rows of a cluster are all alike, this sum is too
-small and uncertain. Both are corrected for that case: ``U ~ N(0, M)`` with a matrix M that is diagonal except for a few
-dimensions. The variance is raised by what the trace of M lacks, and the degrees of freedom are Satterthwaite's,
-``(tr M)² / tr M²``. For clusters of one row this is Welch's test.
+small and uncertain. In that case we correct both the variance and the degrees of freedom, assuming ``U ~ N(0, M)``.
+M is diagonal except for a few dimensions. The variance is raised by what the trace of M lacks, and the degrees of
+freedom are Satterthwaite's, ``(tr M)² / tr M²``. For clusters of one row this is Welch's test.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.rows import CONCEPT, MAIN, Block, GroupedRows, MappedRows, MemoryRows, RowSource, Summable, Weighting
 from unspur.solvers.logistic import loss_and_probability
 
-Score: TypeAlias = Callable[[Block], Array]
+ScoreFunction: TypeAlias = Callable[[Block], Array]
 
 #: Penalty on ½γ² per unit variance of the score, in rows: a prior on γ with a standard deviation of 100, which has no
 #: effect on the tests. Without it, a score that separates the classes would leave γ undetermined once one of the few
@@ -56,14 +56,14 @@ MIN_RIDGE = 1e-8
 MAX_NEWTON_STEPS = 50
 #: Least curvature in b: rows on the flat part of the loss leave less than rounding error.
 MIN_CURVATURE = 1e-12
-#: The series, in the order of the first axis of `GroupLosses.first`.
+#: The series, in the order of the first axis of `GroupLosses.sums`.
 SERIES = (
     "concept",
     "main",
-    "concept over chance",
-    "main over chance",
-    "concept over main",
-    "concept over main beyond",
+    "concept minus chance",
+    "main minus chance",
+    "concept minus main",
+    "concept minus main, relative to reference",
 )
 #: Sums over the groups 2·main + concept, from sums over all rows and over those with concept, main or both equal to 1.
 GROUPS_FROM_LABELS = np.array(
@@ -122,7 +122,7 @@ class Standardisation:
 class ScoreMoments:
     """Moments of each score and its label (0 or 1): Σω, Σω², Σω x, Σω x², Σω y and Σω y x, shape (6, q)."""
 
-    score: Score
+    score: ScoreFunction
     label: IntArray
     weighting: Weighting
 
@@ -152,7 +152,7 @@ class ScalarLoss:
 
     gamma: FloatArray
     intercept: FloatArray
-    score: Score
+    score: ScoreFunction
     standardise: Standardisation
     label: IntArray
     weighting: Weighting
@@ -193,7 +193,7 @@ class ScalarFit:
 
 def fit_scalars(
     rows: Summable,
-    score: Score,
+    score: ScoreFunction,
     label: IntArray,
     weighting: Weighting,
     *,
@@ -304,7 +304,7 @@ class ScalarModel:
 
     gamma: FloatArray
     intercept: FloatArray
-    score: Score
+    score: ScoreFunction
     standardise: Standardisation
     label: IntArray
     without: LeaveOneOut | None = None
@@ -325,12 +325,12 @@ class ScalarModel:
 class GroupLosses:
     """Per-group sums of the series in `SERIES` over held-out rows.
 
-    `weight` is (Σw, Σw²) per group, shape (2, 4); `first` is Σw d, shape (6, 4); `squares` are Σw²d and Σw²d², shape
+    `weight` is (Σw, Σw²) per group, shape (2, 4); `sums` is Σw d, shape (6, 4); `squares` are Σw²d and Σw²d², shape
     (2, 6, 4). Groups are numbered 2·y + concept.
     """
 
     weight: FloatArray
-    first: FloatArray
+    sums: FloatArray
     squares: FloatArray
     #: Share of a cross-fitted direction that is noise, which folds share.
     shared_noise: float = 0.0
@@ -344,21 +344,21 @@ class GroupLosses:
         return replace(
             self,
             weight=self.weight + other.weight,
-            first=self.first + other.first,
+            sums=self.sums + other.sums,
             squares=self.squares + other.squares,
         )
 
     def pooled(self) -> GroupLosses:
         """The same sums with all rows in one group."""
-        weight, first, squares = (a.sum(axis=-1, keepdims=True) for a in (self.weight, self.first, self.squares))
-        return replace(self, weight=weight, first=first, squares=squares)
+        weight, sums, squares = (a.sum(axis=-1, keepdims=True) for a in (self.weight, self.sums, self.squares))
+        return replace(self, weight=weight, sums=sums, squares=squares)
 
     @property
     def means(self) -> FloatArray:
         """Weighted mean of each series in each group, shape (6, groups); NaN for a group without rows."""
-        present = np.broadcast_to(self.weight[0] > 0, self.first.shape)
-        empty = np.full(self.first.shape, np.nan)
-        return np.asarray(np.divide(self.first, self.weight[0], out=empty, where=present))
+        present = np.broadcast_to(self.weight[0] > 0, self.sums.shape)
+        empty = np.full(self.sums.shape, np.nan)
+        return np.asarray(np.divide(self.sums, self.weight[0], out=empty, where=present))
 
     @property
     def effective_rows(self) -> FloatArray:

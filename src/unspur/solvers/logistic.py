@@ -59,7 +59,7 @@ from unspur.solvers.descent import (
     rounding_error,
     warn_not_converged,
 )
-from unspur.solvers.whitening import Geometry, Whitening
+from unspur.solvers.whitening import Geometry, LogisticCoordinates
 
 #: Largest logit, by the size of its type, for which ``log(1 + exp(−η)) + η`` gives the loss without overflow or visible
 #: cancellation.
@@ -182,7 +182,7 @@ class Logistic:
 def solve_logistic(
     rows: RowSource,
     weighting: Weighting,
-    whitening: Whitening,
+    whitening: LogisticCoordinates,
     label: int,
     *,
     tol: float = 1e-6,
@@ -403,7 +403,7 @@ class SoftmaxObjective:
 
     rows: RowSource
     weighting: Weighting
-    whitening: Whitening
+    whitening: LogisticCoordinates
     n_logits: int
     in_float64: bool = False
     #: The model at x = 0, around which weights are penalised; None for zero weights and intercepts.
@@ -478,7 +478,7 @@ def first_intercepts(gradient: FloatArray) -> FloatArray:
 def solve_softmax(
     rows: RowSource,
     weighting: Weighting,
-    whitening: Whitening,
+    whitening: LogisticCoordinates,
     n_classes: int,
     *,
     start: LinearModel | None = None,
@@ -562,7 +562,7 @@ class ManySoftmaxObjectives:
         return cls(rows, geometry, [weighting for weighting, _ in problems], decay, n_logits, loadings, units)
 
     def weights(self, x: FloatArray, which: IntArray) -> FloatArray:
-        """Weights on the rows, shape (a, k, d)."""
+        """Coefficients on the original features, shape (a, k, d)."""
         along = self._along(x, which)
         return (along.reshape(-1, along.shape[-1]) @ self.loadings.T).reshape(*along.shape[:2], -1)
 

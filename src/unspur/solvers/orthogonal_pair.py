@@ -138,12 +138,12 @@ class Spectrum:
         """``E a / u``, shape (..., d)."""
         return self._product(a, self.axes.T)
 
-    def row_weights(self, a: FloatArray) -> FloatArray:
-        """Weights on the original rows, ``T E a / u``."""
+    def feature_weights(self, a: FloatArray) -> FloatArray:
+        """Coefficients on the original features, ``T E a / u``."""
         return self._product(a, self.loadings.T)
 
     def gradient(self, slopes: FloatArray) -> FloatArray:
-        """A gradient in the weights on the rows, shape (..., d), as a gradient in the coordinates, (..., r)."""
+        """A gradient in these coefficients, shape (..., d), as a gradient in the coordinates, (..., r)."""
         return self._product(slopes, self.loadings)
 
     def _product(self, a: FloatArray, matrix: FloatArray) -> FloatArray:
@@ -201,7 +201,7 @@ class PairLosses:
     def __call__(self, x: FloatArray, which: Sequence[int]) -> tuple[FloatArray, FloatArray]:
         """Losses (m, 2) and gradients (m, 2r + 2) at points x (m, 2r + 2), under the weightings `which`: one pass."""
         m, r = len(x), len(self.spectrum.variance)
-        weights = self.spectrum.row_weights(x[:, :-2].reshape(m, 2, r))
+        weights = self.spectrum.feature_weights(x[:, :-2].reshape(m, 2, r))
         factors = np.array([self.weightings[k].factor for k in which])
         labels, centre, far = np.array([CONCEPT, MAIN]), self.spectrum.centre, self.spectrum.far_from_zero
         statistic = LogisticLosses(weights, x[:, -2:], labels, factors, centre, far)

@@ -43,7 +43,7 @@ class RowSpan:
     _reflections: FloatArray
     _factors: FloatArray
     _kept: IntArray
-    #: Axes (kept, r) of the coordinates, where rounding errors of the rows had to be told from them; else None.
+    #: Axes (kept, r) of the coordinates that are more than rounding error; None if all are.
     _axes: FloatArray | None = None
 
     @classmethod
@@ -52,8 +52,8 @@ class RowSpan:
     ) -> tuple[Self | None, list[Array | None]]:
         """The span of the rows of these sets that are `live` (all by default), and the sets in its coordinates.
 
-        None, and the sets as they are, unless all are in memory and together have fewer live rows than features. Also
-        None below `MIN_FEATURES`, and for rows that are all the same or far from zero. Directions along which the rows
+        Returns (None, unchanged sets) unless all sets are in memory and together have fewer rows than features. Also
+        below `MIN_FEATURES`, and for rows that are all the same or far from zero. Directions along which the rows
         are rounding errors do not belong to the span, except to the `whole` one.
         """
         given = [rows for rows in sets if rows is not None]
@@ -153,7 +153,10 @@ class RowSpan:
 
 
 def _axes_above_rounding(coordinates: FloatArray, itemsize: int) -> FloatArray | None:
-    """Principal axes of centred coordinates (n, k) that are more than rounding errors; None if all clearly are."""
+    """Principal axes of centred coordinates (n, k) that are more than rounding errors.
+
+    None if every axis is clearly above rounding error.
+    """
     variance = np.linalg.eigvalsh(coordinates.T @ coordinates)
     if variance[0] > MIN_CLEAR_VARIANCE_SHARE * variance[-1]:
         return None
@@ -161,8 +164,8 @@ def _axes_above_rounding(coordinates: FloatArray, itemsize: int) -> FloatArray |
     return np.asarray(axes[lengths > MIN_DEVIATION_SHARE[itemsize] * lengths[0]].T)
 
 
-def in_span(rows: RowSource) -> tuple[RowSource, RowSpan | None]:
-    """A row source in the coordinates of its span, and that span; the rows as they are, and None, if not wide."""
+def to_span_coordinates(rows: RowSource) -> tuple[RowSource, RowSpan | None]:
+    """A row source in the coordinates of its span, and the span; unchanged rows and None if `RowSpan.of` has none."""
     if type(rows) is not MemoryRows:
         return rows, None
     span, (inside,) = RowSpan.of(rows.z, live=[rows.columns.weight > 0])
@@ -170,7 +173,7 @@ def in_span(rows: RowSource) -> tuple[RowSource, RowSpan | None]:
 
 
 @dataclass(frozen=True, slots=True)
-class WideRows:
+class ScaledSpan:
     """The span of rows with more features than rows, after division by `unit` (d,)."""
 
     span: RowSpan
@@ -178,7 +181,9 @@ class WideRows:
 
     @classmethod
     def of(cls, rows: RowSource, *, scaled: bool) -> tuple[RowSource, Self | None]:
-        """The rows that count in coordinates of their span, and that; all as they are, and None, if they are not wide.
+        """Rows with positive weight in coordinates of their span, and the span.
+
+        If there are not more features than rows: the rows unchanged, and None.
 
         If `scaled`, columns get unit variance first, as `Whitener` has them.
         """

@@ -294,7 +294,7 @@ class Covariances:
         return varies(np.sqrt(np.maximum(np.diag(self.xx), 0.0) / self.weight), self.mean_x)
 
     @property
-    def grain(self) -> float:
+    def relative_rounding(self) -> float:
         """Rounding error of the rows relative to the spread of their column, largest over the columns that vary."""
         spread = np.sqrt(np.diag(self.xx)[self.live] / self.weight)
         size = np.hypot(spread, self.mean_x[self.live])

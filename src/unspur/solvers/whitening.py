@@ -1,4 +1,7 @@
-"""Coordinates: of a metric, of logistic regression, and those in which rows have unit variance.
+"""Changes of coordinates.
+
+`Geometry` (second moments), `Metric` (JSE's inner product), `LogisticCoordinates` (logistic regression), `Whitener`
+(unit covariance).
 
 In logistic regression, weights are written ``w = T a`` with ``T Tᵀ = (C/4 + λI)⁺`` on the range of C. At zero weights
 the Hessian of the loss is exactly C/4 + λI, and elsewhere never larger. Weights are restricted to the range of C, since
@@ -132,9 +135,9 @@ class Metric:
 
     Σ is the covariance of the training rows and r its rank. At τ = 0 weights are orthogonal, as in the paper; at τ = 1
     their scores are uncorrelated over the training rows. With ``M = L Lᵀ``, in the coordinates ``x̃ = (x − c) T``
-    directions are orthogonal in the ordinary sense. Rows are never transformed: the weights ``T v`` on the rows read a
-    direction v of these coordinates. The projection off an orthonormal V there is oblique here:
-    ``x ↦ x − (x − c) R Kᵀ`` with ``R = T V`` and ``K = L V``.
+    directions are orthogonal in the ordinary sense. Rows are never transformed: coefficients
+    ``T v`` on the original features give the scores of a direction v of these coordinates. The projection off an
+    orthonormal V there is oblique here: ``x ↦ x − (x − c) R Kᵀ`` with ``R = T V`` and ``K = L V``.
 
     L is triangular (Cholesky) if M is well-conditioned, and the symmetric root of M on its range if not, or if
     `symmetric` is set: an exact solver finds the same directions on the rows with any factor, but SGD does not.
@@ -190,16 +193,16 @@ class Metric:
         return right, left @ np.linalg.inv(right.T @ left)
 
     def weights_of(self, subspace: Subspace) -> Subspace:
-        """Span of the weights on the rows that read a subspace of these coordinates."""
+        """Span of the coefficients on the original features for a subspace of these coordinates."""
         return Subspace.spanned_by(self.inverse_factor @ subspace.basis) if subspace.dim else subspace
 
 
 @dataclass(frozen=True, slots=True)
-class Whitening:
+class LogisticCoordinates:
     """Coordinates ``a`` of shape (r,) for weights ``w = T a`` that stay inside the allowed subspace.
 
     If the geometry is one after a removal with matrix P, weights are ``w = P T a``: a layer after the removal, as
-    weights on the rows before it.
+    coefficients on the original features.
 
     `decay` is λ. `forbidden` (r, k) spans the coordinates of weights with a component in the excluded directions: if a
     is orthogonal to it, w = T a is orthogonal to those directions.
@@ -213,8 +216,8 @@ class Whitening:
     squared_lengths: FloatArray | None = None
 
     @classmethod
-    def of(cls, geometry: Geometry, weight_decay: float) -> Whitening:
-        """Whitening of the whole space at λ = weight_decay · tr(C) / rank(C)."""
+    def of(cls, geometry: Geometry, weight_decay: float) -> LogisticCoordinates:
+        """Coordinates of the whole space at λ = weight_decay · tr(C) / rank(C)."""
         decay, squared_lengths = weight_decay * geometry.mean_variance, None
         if geometry.range_basis is None:
             hessian = geometry.second / 4.0
@@ -232,10 +235,10 @@ class Whitening:
                 transform, squared_lengths = geometry.loadings / np.sqrt(curvature), 1.0 / curvature
         return cls(transform, geometry, decay, np.empty((transform.shape[1], 0)), squared_lengths)
 
-    def excluding(self, subspace: Subspace) -> Whitening:
+    def excluding(self, subspace: Subspace) -> LogisticCoordinates:
         """The same coordinates with weights kept orthogonal to `subspace`."""
         forbidden = orthonormal_range(self.transform.T @ subspace.basis)
-        return Whitening(self.transform, self.geometry, self.decay, forbidden, self.squared_lengths)
+        return LogisticCoordinates(self.transform, self.geometry, self.decay, forbidden, self.squared_lengths)
 
     def project(self, a: FloatArray) -> FloatArray:
         """Orthogonal projection of coordinates, shape (r,) or (r, m), onto the allowed ones."""
