@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from unspur._reading import read_json
 from unspur._typing import Array
 from unspur.embed.base import Preparation, square
-from unspur.embed.examples import Examples, Kind, as_rgb, digest_of
-from unspur.embed.loading import loaded_batches
+from unspur.embed.examples import Examples, Kind, as_rgb, digest_of, loaded_batches
 from unspur.io.artifact import atomic
 
 

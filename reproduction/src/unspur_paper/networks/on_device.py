@@ -17,8 +17,7 @@ import numpy as np
 
 from unspur._typing import IntArray
 from unspur.embed.base import NetworkEncoder, colour_scale, standardise
-from unspur.embed.examples import Examples
-from unspur.embed.loading import loaded_batches
+from unspur.embed.examples import Examples, loaded_batches
 
 #: Tokens that the length of a batch of texts is a multiple of.
 BLOCK = 32
