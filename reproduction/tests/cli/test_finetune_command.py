@@ -410,7 +410,7 @@ def test_faces_are_trained_on_mapped_and_the_same_from_squares(faces, tiny, tmp_
     assert len(maps) == 8
     # The mouth is a box in the lower half of the picture.
     assert 0.05 < maps.coverage.mean() < 0.2
-    assert maps.coverage[0, -1, -1] == 0.0
+    assert maps.coverage[0, -1, -1] < 0.01
     assert len(list((tmp_path / "kept").glob("*.npy"))) == 1
 
 
