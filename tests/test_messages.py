@@ -244,8 +244,8 @@ CASES = {
     "fewer clusters than folds": Case(
         ClusterWarning,
         films(4),
-        f"Group {GROUPS} clusters, fewer than the 5 folds: some folds have none of its rows, and what is said about it "
-        "rests on so many independent pieces." % (4, 4, 4, 4),
+        f"Group {GROUPS} clusters, fewer than the 5 folds: some folds have no rows of this group, and its results "
+        "rest on only that many independent clusters." % (4, 4, 4, 4),
     ),
     "rows of both sets": Case(
         UsedRowsWarning,

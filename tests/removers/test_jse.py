@@ -316,7 +316,7 @@ def test_what_did_not_converge_is_told_once_and_counted(toy):
             JSE(random_state=0, max_iter=1, weight_decay=0.01, cv=3).fit(toy.Z, toy.y, concept=several)
         told = [warning for warning in told if issubclass(warning.category, NotConvergedWarning)]
         assert len(told) == 1
-        assert re.search(r"Raise max_iter, .* So it was \d+ more times in this fit\.$", str(told[0].message))
+        assert re.search(r"Raise max_iter, .* The same happened \d+ more times in this fit\.$", str(told[0].message))
         assert told[0].filename == __file__
     # The control: a pair is told of where no fit collects.
     with pytest.warns(NotConvergedWarning, match=r"max_iter, tol or weight_decay\.$"):

@@ -309,8 +309,8 @@ def read_rows(
     return replace(table, columns={name: column for name, column in table.columns.items() if name not in dropped})
 
 
-def carry_labels(table: Table, labels: Sequence[str], output: str) -> Table:
-    """The table with labels from other files as columns, under their names in `output`."""
+def carry_labels(table: Table, labels: Sequence[str]) -> Table:
+    """The table with labels from other files as columns, under the names that they are written as."""
     from unspur.exceptions import InputError
 
     columns = dict(table.columns)
@@ -319,7 +319,10 @@ def carry_labels(table: Table, labels: Sequence[str], output: str) -> Table:
             column, stem = table.label(name), Path(name).stem
             columns.pop(name, None)
             if stem in columns:
-                raise InputError(f"--label {name}: there is another label {stem!r}, its name in {output}. Rename one.")
+                raise InputError(
+                    f"--label {name} would be written as {stem!r}, but there already is a label of that name. Rename "
+                    "one."
+                )
             columns[stem] = column
     return replace(table, columns=columns)
 
@@ -499,8 +502,8 @@ def require_same_encoding(table: Table, other: Table) -> None:
 
     if difference := encoding_difference(encoding_of(table.path), encoding_of(other.path)):
         raise InputError(
-            f"{table.path} and {other.path} were {difference}, so their columns do not mean the same. Embed both by "
-            "one network, in one table with a column split if they are to be reduced."
+            f"{table.path} and {other.path} were {difference}, so their columns do not mean the same. Embed both with "
+            "the same network. With --pca, embed them together, as one table with a column `split`."
         )
 
 
@@ -511,7 +514,7 @@ def note_other_encoding(remover: Remover, table: Table) -> list[str]:
     difference = encoding_difference(getattr(remover, "encoding_", None), encoding_of(table.path))
     note = (
         f"The rows of the fit and those of {table.path} were {difference}, so their columns do not mean the same, and "
-        "what follows means little. Embed the rows as those of the fit were."
+        "the results are not meaningful. Embed the rows as those of the fit were."
     )
     return _print_notes([note] if difference else [])
 

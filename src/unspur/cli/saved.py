@@ -127,7 +127,7 @@ def apply(
     refuse_existing(output, overwrite=force)
     remover = load(removal)
     _refuse_features(_features_in(remover, file), {"--label": labels, "--ignore": ignore})
-    table = carry_labels(read_rows(file, labels, ignore, where), labels, output)
+    table = carry_labels(read_rows(file, labels, ignore, where), labels)
     if table.columns and Path(output).suffix.lower() == ".npy":
         names = ", ".join(table.columns)
         raise InputError(
@@ -215,7 +215,7 @@ def predict(
         )
     named = tuple(name for name in dict.fromkeys((*labels, *accuracy_labels)) if name not in both)
     table = _read_rows_for(classifier, given, named, memory=memory, classes=accuracy_labels)
-    carried = carry_labels(table.as_in_file(), named, output)
+    carried = carry_labels(table.as_in_file(), named)
     table = _with_features_of_fit(table, classifier, classifier.remover_)
     their_values = {name: table.Z[:, table.features.index(name)] for name in sorted(both)} if table.features else {}
     carried = replace(carried, columns={**carried.columns, **their_values})
@@ -288,7 +288,10 @@ def _prediction_table(
     if Path(output).suffix.lower() == ".npz":
         added["classes"] = classifier.classes_
     if clash := [name for name in added if name in table.columns]:
-        raise InputError(f"{table.path} has a column {clash[0]!r}, its name in {output}. Rename it, or use --ignore.")
+        raise InputError(
+            f"{table.path} already has a column {clash[0]!r}, which {output} needs for the results. Rename it, or "
+            "leave it out with --ignore."
+        )
     names = [f"{PROBABILITY}{value}" for value in classifier.classes_.tolist()]
     return replace(
         table, Z=probabilities, features=names, columns={**table.columns, **added}, array=PROBABILITY.rstrip("_")

@@ -220,7 +220,7 @@ class HeldOutSplitter:
         """`cv` for repeated use: the splits of a generator become a list."""
         if cv is None:
             raise InputError(
-                "cv=None held out one fifth of each group, and is not taken any more. Pass cv=0.2 for that, or cv=5 "
+                "cv=None is no longer supported (it held out one fifth of each group). Pass cv=0.2 for that, or cv=5 "
                 "for five folds."
             )
         return cv if isinstance(cv, Real) or hasattr(cv, "split") else list(cv)
@@ -266,7 +266,7 @@ class HeldOutSplitter:
                     what = f"{np.sum(times > 1)} rows are more than once in the training set of split {k}"
                 raise InputError(
                     f"cv: {what}, but directions are estimated from every row outside the test set, once. Leave rows "
-                    "out of X, or pass clusters= to keep rows that belong together on one side. Of rows in order of "
+                    "out of X, or pass clusters= to keep rows that belong together on one side. For rows ordered in "
                     "time, pass the later ones as a validation set (X_val, y_val, concept_val)."
                 )
         return fold
@@ -333,8 +333,8 @@ def _folds(
     torn = clusters_in_two(clusters[present], fold[present])
     if len(torn) and copies:
         warnings.warn(
-            f"cv puts copies of {len(torn):,} rows into different test sets: noise that they share looks like a "
-            "finding. Use an int, which keeps copies together.",
+            f"cv puts copies of {len(torn):,} rows into different test sets: shared noise can make a useless "
+            "direction pass the tests. Use an int, which keeps copies together.",
             ClusterWarning,
             stacklevel=2,
         )
@@ -353,8 +353,8 @@ def _warn_if_few_clusters(clusters: HeldOutClusters, names: tuple[str, ...], fol
     small = [f"({name}) lies in {count:.0f}" for name, count in zip(names, number, strict=False) if count < folds]
     if clusters.n_groups > 1 and small:
         warnings.warn(
-            f"Group {', '.join(small)} clusters, fewer than the {folds} folds: some folds have none of its rows, and "
-            "what is said about it rests on so many independent pieces.",
+            f"Group {', '.join(small)} clusters, fewer than the {folds} folds: some folds have no rows of this "
+            "group, and its results rest on only that many independent clusters.",
             ClusterWarning,
             stacklevel=2,
         )

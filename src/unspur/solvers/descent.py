@@ -362,7 +362,7 @@ def one_warning() -> Iterator[None]:
     finally:
         _HELD.reset(token)
     for text, times in held.values():
-        more = f" So it was {times - 1} more time{'s' if times > 2 else ''} in this fit." if times > 1 else ""
+        more = f" The same happened {times - 1} more time{'s' if times > 2 else ''} in this fit." if times > 1 else ""
         warnings.warn(text + more, NotConvergedWarning, stacklevel=_calling_level())
 
 
