@@ -132,9 +132,9 @@ class JSE(DirectionRemover):
     missing_concept : scalar or None, default=None
         Value of `concept` that means "not known", besides NaN and None.
     strength : float between 0 and 1, default=1.0
-        Share α of the removal that `transform` applies: ``x − α · removed``. The subspaces and tests are the same for
-        every α. With α < 1 the map can be inverted, so an unpenalised linear classifier may still find the concept; a
-        penalised one uses it less. With α = 0 nothing is removed, and a NothingRemovedWarning says so.
+        Share of the removal that `transform` applies: ``x − strength · removed``. The subspaces and tests do not depend
+        on it. With a strength below 1 the map can be inverted, so an unpenalised linear classifier may still find the
+        concept; a penalised one uses it less. With 0 nothing is removed, and a NothingRemovedWarning says so.
     tol : float, default=1e-4
         Relative gradient norm at which a pair counts as solved. A smaller one changes no test
         (reproduction/docs/speed.md).
