@@ -297,7 +297,7 @@ def test_splits_that_train_on_fewer_rows_than_are_outside_the_test_set_are_refus
     known = [(train[np.isfinite(concept[train])], test) for train, test in folds]
     assert method.set_params(cv=known).fit(toy.Z, toy.y, concept=concept).spurious_.dim  # the control
     for cv, message in (
-        (TimeSeriesSplit(5), "400 rows are neither .* split 1.*order of time.*X_val"),
+        (TimeSeriesSplit(5), "400 rows are neither .* split 1.*ordered in time.*X_val"),
         ([(train[3:], test) for train, test in folds], "3 rows are neither .* Leave rows out of X, or pass clusters="),
         ([(np.r_[train, train[:4]], test) for train, test in folds], "4 rows are more than once in the training set"),
     ):
