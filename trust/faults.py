@@ -31,7 +31,7 @@ COMMANDS = (
     "unspur.io.files",
     "unspur.io.parquet",
     "unspur.report",
-    *(f"unspur.cli.{verb}" for verb in ("fit", "apply", "embed", "report")),
+    *(f"unspur.cli.{verb}" for verb in ("fit", "saved", "embed", "report")),
     *(f"unspur_paper.cli.{verb}" for verb in ("reproduce", "data")),
 )
 #: Nothing goes wrong.

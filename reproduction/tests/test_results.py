@@ -219,3 +219,14 @@ def test_the_note_on_the_metric_says_what_the_record_says(monkeypatch):
     assert text == metric_note.PAGE.read_text(encoding="utf-8")
     monkeypatch.setattr(metric_note, "RECOMMENDED", ("none", "ERM"))  # other figures make another page
     assert metric_note.page() != text
+
+
+def test_the_page_on_audits_says_what_the_record_says(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "reproduction" / "scripts"))
+    import audits
+
+    found = json.loads(audits.RESULTS.read_text())
+    text = audits.page(found)
+    assert text == audits.PAGE.read_text(encoding="utf-8")
+    found["birds"]["columns"][0]["gap"][0] += 0.1
+    assert audits.page(found) != text
