@@ -169,6 +169,20 @@ def test_an_npz_and_a_parquet_file(table):
     assert "✓ place" in told
 
 
+def test_words_for_missing_values_are_no_class_in_files_whose_features_are_apart(table):
+    rows = np.column_stack([np.array(table[name]) for name in table if name.startswith("z")]).astype(float)
+    place = np.array(table["place"], dtype="U8")
+    place[::10] = "nan"
+    np.savez("missing.npz", Z=rows, bird=table["bird"], place=place)
+    audited, named = (
+        json.loads(unspur("audit", "missing.npz", "--main", "bird", "--json", *more))["columns"][0]
+        for more in ((), ("--column", "place"))
+    )
+    assert audited["rows"] == named["rows"] == N - len(place[::10])
+    assert audited["values"] == named["values"]
+    assert "nan" not in audited["values"]
+
+
 def test_bad_input_is_refused_in_words(table):
     np.save("rows.npy", np.ones((N, 3)))
     np.save("bird.npy", np.array(table["bird"]))

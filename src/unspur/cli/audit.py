@@ -174,7 +174,8 @@ def _read(given: RowOptions[str], columns: tuple[str, ...], shown: str | None) -
         content = (shown,)
     names = tuple(dict.fromkeys((given.main, *asked, *given.columns, *content)))
     ignore = tuple(name for name in given.ignore if name not in names)
-    classes = (given.main, *asked)
+    # Of a store or .npz file, whose features are apart, every label is audited.
+    classes = (given.main, *asked) if asked or content else None
     table = read_rows(given.file, names, ignore, given.where, classes=classes, cluster_column=given.clusters)
     check_labels(table, given.main, ())
     return asked, table

@@ -272,14 +272,14 @@ def read_rows(
     progress: bool = False,
     dask_client: Any = None,
     others: Sequence[Conditions] = (),
-    classes: Sequence[str] = (),
+    classes: Sequence[str] | None = (),
     cluster_column: str | None = None,
 ) -> Table:
     """The rows of a file, of several, or of a store that meet the conditions.
 
     Columns that conditions name are not features, nor are those of the conditions on `others`, the test and validation
-    rows. In the labels `classes` and in `cluster_column`, words such as "NA" become missing values, with a note on
-    standard error. The workers of a `dask_client` read the rows, if there is one.
+    rows. In the labels `classes` (None: in all) and in `cluster_column`, words such as "NA" become missing values, with
+    a note on standard error. The workers of a `dask_client` read the rows, if there is one.
     """
     from unspur.io.files import read_table, with_missing_values
 
@@ -301,6 +301,8 @@ def read_rows(
         from unspur.io.dask_tables import read_dask_table
 
         table = read_dask_table([file] if isinstance(file, str) else file, names, unwanted, dask_client)
+    if classes is None:
+        classes = [name for name in table.columns if name not in ("id", cluster_column)]
     table, notes = with_missing_values(table, classes, () if cluster_column is None else (cluster_column,))
     _print_notes(notes)
     for name, value in where:

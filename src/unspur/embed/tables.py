@@ -422,7 +422,7 @@ def _as_texts(column: Any, feature: Mapping[str, Any], *, by_value: bool = False
         values = [known.get(value, None if value in (None, -1) else value) for value in values]
     elif by_value:
         values = [None if value is None else int(value) if value % 1 == 0 else float(value) for value in values]
-    return ["" if value is None else str(value) for value in values]
+    return ["" if value is None or value != value else str(value) for value in values]  # NaN differs from itself
 
 
 # Folders of class folders
