@@ -16,6 +16,7 @@ from tests.report.making import (
 from unspur.report.page import accuracy_verdict, verdict
 from unspur.report.page import formatting as words
 from unspur.report.page.charts import tiles
+from unspur.report.page.verdict import further
 from unspur.report.results import Change
 
 
@@ -240,13 +241,11 @@ def test_simpler_methods_that_do_as_well_are_named_by_their_intervals():
         assert "instead of" not in said(other)
 
 
-def test_what_does_as_well_follows_the_recommendation():
-    near = Change(0.01, -0.02, 0.04)
-    lines = verdict(beside(near, near))
-    first = next(i for i, line in enumerate(lines) if line.startswith("Recommended: this removal"))
-    simpler = [line.partition(",")[0] for line in lines[first + 2 : first + 4]]  # after the heads without a removal
-    assert simpler == ["A group-weighted head on the original rows", "LEACE"]
-    assert "directions were removed" in lines[first + 4]
+def test_what_does_as_well_comes_first_after_the_verdict():
+    near, far = Change(0.01, -0.02, 0.04), Change(-0.1, -0.12, -0.08)
+    first, second, *_ = (str(sentence).partition(",")[0] for sentence in further(beside(near, near)))
+    assert (first, second) == ("A group-weighted head on the original rows", "LEACE")
+    assert "LEACE" not in [str(sentence).partition(",")[0] for sentence in further(beside(far, far))]  # the control
 
 
 def test_nothing_is_recommended_where_nothing_was_removed():

@@ -39,10 +39,9 @@ def verdict(findings: Findings) -> list[str]:
 
 
 def sentences(findings: Findings) -> list[Sentence]:
-    """The recommendation, what does as well, what was removed, what that does to accuracies, and what probes find."""
+    """The recommendation, what was removed, what that does to accuracies, and what probes still find."""
     return [
         *_recommended(findings),
-        *_others(findings.judged),
         _directions(findings),
         *_accuracies(findings.judged, findings.groups),
         *_guessing(findings.judged, findings.recommended),
@@ -51,7 +50,7 @@ def sentences(findings: Findings) -> list[Sentence]:
 
 
 def further(findings: Findings) -> list[Sentence]:
-    """Context of the figures: the gap that remains, chance, and what to do next."""
+    """Context of the figures: what does as well, the gap that remains, chance, and what to do next."""
     without_task = findings.method == "JSE" and not findings.kept
     task = _sentence(
         f"No direction of {formatting.the(findings.main)} was found, so nothing protected the task from the removal"
@@ -59,6 +58,7 @@ def further(findings: Findings) -> list[Sentence]:
         else f"No direction of {formatting.the(findings.main)} was found either"
     )
     return [
+        *_others(findings.judged),
         *_remaining_gap(findings.judged, findings.groups, findings.recommended),
         *([task] if without_task else ()),
         *_oblique(findings),
