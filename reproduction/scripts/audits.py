@@ -1,6 +1,6 @@
 """What `unspur audit` ranks first on real birds, faces and sentence pairs, and whether removing it helps.
 
-    python reproduction/scripts/audits.py run --root DATA --work audits      # half an hour on two cores
+    python reproduction/scripts/audits.py run --root DATA --work audits      # ten minutes on two cores
     python reproduction/scripts/audits.py page
 
 DATA holds CUB_200_2011, scenes, celeba and multinli_1.0. Tables and pictures go to the work folder, frozen networks
@@ -218,7 +218,7 @@ def main() -> None:
     parser.add_argument("what", choices=["run", "page"])
     parser.add_argument("--root", type=Path)
     parser.add_argument("--work", type=Path, default=Path("audits"))
-    parser.add_argument("--rows", type=int, default=2400, help="examples of each data set")
+    parser.add_argument("--rows", type=int, default=4500, help="examples of each data set")
     parser.add_argument("--only", nargs="*", choices=TITLES, default=list(TITLES))
     given = parser.parse_args()
     if given.what == "run":
