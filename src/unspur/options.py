@@ -151,7 +151,7 @@ def from_flat_parameters(method: str, flat: Mapping[str, Any]) -> dict[str, Any]
         variant = {field.name: given.pop(field.name) for field in fields(PaperVariant) if field.name in given}
         if variant and PaperVariant(**variant) != PaperVariant():
             given["variant"] = PaperVariant(**variant)
-        orthogonality = given.pop("orthogonality", "deprecated")
+        orthogonality = given.pop("orthogonality", "deprecated")  # `metric` until it took numbers
         if orthogonality != "deprecated":
             given["metric"] = 1.0 if orthogonality == "scores" else 0.0
     if method in ("JSE", "INLP"):

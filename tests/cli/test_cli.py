@@ -551,13 +551,6 @@ def test_fit_says_in_its_own_words_when_the_task_is_lost_and_how_to_keep_it(tmp_
     kept = CliRunner().invoke(main, [*command, str(tmp_path / "kept.safetensors"), "--metric", "1"])
     assert "--metric" not in kept.output
     assert "1 carries y" in kept.output
-    old = CliRunner().invoke(main, [*command, str(tmp_path / "old.safetensors"), "--orthogonality", "scores"])
-    assert "Note: --orthogonality scores is now --metric 1" in old.stderr
-    assert load(tmp_path / "old.safetensors").metric == 1.0
-    assert old.stdout == kept.stdout.replace("kept.safetensors", "old.safetensors")
-    both = CliRunner().invoke(main, [*command, "x.safetensors", "--orthogonality", "scores", "--metric", "1"])
-    assert both.exit_code == 2
-    assert "two names of one option; give --metric" in both.output
 
 
 def test_names_that_the_command_line_writes_out_are_those_of_the_library():

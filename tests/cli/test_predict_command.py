@@ -155,8 +155,7 @@ def test_options_of_a_fit_have_the_defaults_of_jse():
     given = ["rows.csv", *LABELS, "--output", "r.safetensors"]
     options = main.get_command(None, "fit").make_context("fit", given).params
     defaults = JSE().get_params()
-    shared = [name for name in FITTING_PARAMETERS if name != "orthogonality"]
-    assert {name: options[name] for name in shared} == {name: defaults[name] for name in shared}
+    assert {name: options[name] for name in FITTING_PARAMETERS} == {name: defaults[name] for name in FITTING_PARAMETERS}
 
 
 def test_the_metric_may_be_chosen(here):

@@ -8,6 +8,7 @@ from sklearn.decomposition import PCA
 from unspur import JSE, SAL, PaperVariant, load, surgery
 from unspur.datasets import make_toy
 from unspur.exceptions import EmptySubspaceError, NothingRemovedWarning
+from unspur.options import from_flat_parameters
 from unspur.rows import Columns, MemoryRows
 from unspur.solvers.statistics import CellCounts
 from unspur.solvers.whitening import Metric
@@ -187,12 +188,9 @@ def test_the_metric_can_be_chosen_by_held_out_loss(tmp_path):
     assert again.metric_losses_ == {}
 
 
-def test_the_former_name_still_works_and_says_the_new_one():
-    Z, y, c = stretched()
-    for name, tau in (("weights", 0.0), ("scores", 1.0)):
-        with pytest.warns(FutureWarning, match=f"deprecated.* use metric={tau:g}"):
-            old = fitted(Z, y, c, orthogonality=name)
-        assert_allclose(old.transform(Z), fitted(Z, y, c, metric=tau).transform(Z))
+def test_files_with_the_former_name_become_metrics():
+    for name, metric in (("weights", {"metric": 0.0}), ("scores", {"metric": 1.0}), ("deprecated", {})):
+        assert from_flat_parameters("JSE", {"orthogonality": name}) == metric
 
 
 @pytest.mark.parametrize("tau", [-0.1, 1.1, "scores", None])

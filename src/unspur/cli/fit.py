@@ -223,7 +223,7 @@ def _refuse_unknown_options(ctx: click.Context, method: str) -> None:
     settings = {name: _parameter(name, known) for name in FITTING_PARAMETERS}
     typed = [name for name in settings if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
     if unknown := [name for name in typed if settings[name] not in known]:
-        there = ", ".join(_option(name) for name in settings if settings[name] in known and name != "orthogonality")
+        there = ", ".join(_option(name) for name in settings if settings[name] in known)
         raise click.UsageError(f"{_option(unknown[0])} is not a setting of {method}, which has {there}.")
 
 

@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import Any, Generic, Literal, TypeAlias, TypeVar, get_args
 
 import click
-from click.core import ParameterSource
 
 from unspur._registry import HEAD_POINTS, HEADS, REMOVER_POINTS, REMOVERS, offered
 from unspur.cli.completion import columns_of
-from unspur.cli.console import say
 
 #: Pairs of a column and the value that rows must have in it.
 Conditions: TypeAlias = tuple[tuple[str, str], ...]
@@ -333,30 +331,8 @@ def _number_or_auto(ctx: click.Context, parameter: click.Parameter, value: str) 
     return number
 
 
-#: Values of --orthogonality, an option until version 0.3, as metrics.
-_METRIC_OF: dict[str, Any] = {"weights": 0.0, "scores": 1.0, "auto": "auto"}
-#: Key of `Context.meta` for the metric that --orthogonality stands for.
-_OLD_METRIC = "unspur.metric"
-
-
-def _orthogonality(ctx: click.Context, parameter: click.Parameter, given: str | None) -> None:  # noqa: ARG001
-    if given is None:
-        return
-    metric = ctx.meta[_OLD_METRIC] = _METRIC_OF[given]
-    if not ctx.resilient_parsing:
-        value = metric if isinstance(metric, str) else f"{metric:g}"
-        say(
-            f"Note: --orthogonality {given} is now --metric {value}; the old name will be removed in version 0.3.",
-            err=True,
-        )
-
-
 def _metric(ctx: click.Context, parameter: click.Parameter, value: str) -> Any:
-    """A number from 0 to 1, "auto", or the metric that --orthogonality stands for."""
-    if _OLD_METRIC in ctx.meta:
-        if ctx.get_parameter_source("metric") is ParameterSource.COMMANDLINE:
-            raise click.UsageError("--metric and --orthogonality are two names of one option; give --metric.", ctx=ctx)
-        return ctx.meta[_OLD_METRIC]
+    """A number from 0 to 1, or "auto"."""
     number = _number_or_auto(ctx, parameter, value)
     if number != "auto" and not 0 <= number <= 1:
         raise click.BadParameter(f"{value} is not between 0 and 1.")
@@ -402,14 +378,6 @@ _FITTING_OPTIONS = {
         "uncorrelated), between, or auto.",
         metavar="NUMBER|auto",
         callback=_metric,
-    ),
-    "orthogonality": click.option(
-        "--orthogonality",
-        type=click.Choice(tuple(_METRIC_OF)),
-        hidden=True,
-        is_eager=True,  # --metric looks at it
-        expose_value=False,
-        callback=_orthogonality,
     ),
     "solver": with_default(
         "--solver", "exact", "How a pair is estimated; sgd is the paper's.", type=click.Choice(("exact", "sgd"))

@@ -144,8 +144,6 @@ class JSE(DirectionRemover):
         Draws the folds (and the minibatches of SGD).
     verbose : bool, default=False
         Show a progress bar.
-    orthogonality : {"weights", "scores"}, deprecated
-        Use ``metric=0`` or ``metric=1``.
 
     Attributes
     ----------
@@ -185,7 +183,6 @@ class JSE(DirectionRemover):
         "correction": [StrOptions({"none", "looks"})],
         "delta": [StrOptions({"auto"}), Interval(Real, None, None, closed="neither")],
         "metric": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
-        "orthogonality": [StrOptions({"weights", "scores", "deprecated"})],
         "variant": [PaperVariant, None],
         "max_spurious": OPTIONAL_COUNT,
         "max_main": OPTIONAL_COUNT,
@@ -214,7 +211,6 @@ class JSE(DirectionRemover):
         max_iter: int = 1000,
         random_state: Any = None,
         verbose: bool = False,
-        orthogonality: Literal["weights", "scores", "deprecated"] = "deprecated",
     ):
         self.significance_level = significance_level
         self.correction = correction
@@ -235,7 +231,6 @@ class JSE(DirectionRemover):
         self.max_iter = max_iter
         self.random_state = random_state
         self.verbose = verbose
-        self.orthogonality = orthogonality
 
     @keyword_only_after_y
     def fit(
@@ -372,8 +367,8 @@ class JSE(DirectionRemover):
 
             return fit_each_concept(data, fit_binary), metric
 
-        if self.metric != "auto" or self.orthogonality != "deprecated":
-            self.metric_, self.metric_losses_ = self._given_metric(), {}
+        if self.metric != "auto":
+            self.metric_, self.metric_losses_ = float(self.metric), {}
             return fit(self.metric_)
         fits, losses = {tau: fit(tau) for tau in METRIC_GRID}, {}
         for tau, (found, _) in fits.items():
@@ -383,18 +378,6 @@ class JSE(DirectionRemover):
         good = [tau for tau, (loss, _) in losses.items() if loss <= best + error]
         self.metric_, self.metric_losses_ = min(good, key=lambda tau: (abs(tau - DEFAULT_METRIC), tau)), losses
         return fits[self.metric_]
-
-    def _given_metric(self) -> float:
-        """The metric that was passed, also by its former name."""
-        if self.orthogonality == "deprecated":
-            return float(self.metric)
-        tau = 1.0 if self.orthogonality == "scores" else 0.0
-        warnings.warn(
-            f"`orthogonality` is deprecated and will be removed in version 0.3; use metric={tau:g}.",
-            FutureWarning,
-            stacklevel=5,
-        )
-        return tau
 
     @property
     def _variant(self) -> PaperVariant:

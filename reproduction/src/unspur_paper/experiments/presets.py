@@ -122,4 +122,5 @@ def known_options(preset: str, name: str) -> set[str]:
         names |= {field.name for field in fields(SGD)}
     if "variant" in names:
         names |= {field.name for field in fields(PaperVariant)} - {"variant"}
+        names.add("orthogonality")  # metric 0 or 1 by the name that specs and their records have
     return names | ({"validation_fraction"} if "cv" in names else set())
