@@ -7,8 +7,7 @@ functions that need them.
 from unspur.surgery.folding import fold, to_onnx
 from unspur.surgery.hooks import Attachment, as_module, as_sentence_module, attach
 from unspur.surgery.network_folding import FoldedNetwork
-from unspur.surgery.scrubbing import Scrubbing, scrub
-from unspur.surgery.scrubbing_report import LayerLeakage, ScrubbingReport
+from unspur.surgery.scrubbing import LayerLeakage, Scrubbing, ScrubbingReport, scrub
 
 __all__ = [
     "Attachment",
