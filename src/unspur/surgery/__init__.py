@@ -4,9 +4,8 @@
 functions that need them.
 """
 
-from unspur.surgery.folding import fold, to_onnx
+from unspur.surgery.folding import FoldedNetwork, fold, to_onnx
 from unspur.surgery.hooks import Attachment, as_module, as_sentence_module, attach
-from unspur.surgery.network_folding import FoldedNetwork
 from unspur.surgery.scrubbing import LayerLeakage, Scrubbing, ScrubbingReport, scrub
 
 __all__ = [

@@ -11,12 +11,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
 
 from unspur._extras import require
 from unspur._reading import listed
 from unspur.exceptions import InputError, NothingRemovedWarning
-from unspur.subspace import AffineMap
-from unspur.surgery.folding import as_removal
+from unspur.subspace import AffineMap, Subspace
 
 if TYPE_CHECKING:
     import torch
@@ -26,6 +27,19 @@ if TYPE_CHECKING:
 
 #: Where a tensor is in an output: a key or position, or several where containers are nested.
 Place: TypeAlias = str | int | tuple[str | int, ...]
+
+
+def as_removal(thing: Any) -> AffineMap:
+    """The AffineMap that was passed, or that a fitted remover holds."""
+    if isinstance(thing, AffineMap):
+        return thing
+    if isinstance(thing, BaseEstimator):
+        check_is_fitted(thing)
+        removal = getattr(thing, "removal_", None)
+        if isinstance(removal, AffineMap):
+            return removal
+    hint = " Build one with AffineMap.removing(subspace, centre)." if isinstance(thing, Subspace) else ""
+    raise InputError(f"A removal is an AffineMap or a fitted remover; got a {type(thing).__name__}.{hint}")
 
 
 def as_module(removal: Any, *, dtype: torch.dtype | None = None) -> RemovalModule:

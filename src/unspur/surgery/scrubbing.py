@@ -58,12 +58,11 @@ from unspur.surgery.activations import (
     rows_at,
     tensor_at,
 )
+from unspur.surgery.folding import FoldedNetwork, fold_network
 from unspur.surgery.hooks import Attachment, Place, find_module
 
 if TYPE_CHECKING:
     import torch
-
-    from unspur.surgery.network_folding import FoldedNetwork
 
 #: Most layers of a file.
 MAX_LAYERS = 10_000
@@ -289,8 +288,6 @@ class Scrubbing:
         batch : mapping from names of arguments to tensors
             The model is run on it to see which modules read the output of a layer, and to check the result.
         """
-        from unspur.surgery.network_folding import fold_network
-
         return fold_network(model, self, batch)
 
     def measure(
