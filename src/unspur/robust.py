@@ -29,9 +29,8 @@ from unspur.heads.base import Head, HeadData, LinearClassifier, copies_together,
 from unspur.io.artifact import write_artifact
 from unspur.options import from_flat_parameters
 from unspur.removers import JSE, Remover, read_saved
-from unspur.removers.base import plain_parameters, storable
+from unspur.removers.base import plain_parameters, require_numbers, storable
 from unspur.removers.problems import require_disjoint_clusters
-from unspur.removers.saved import require_numbers
 from unspur.rows import StoredRows, backend_of, to_host
 from unspur.selection import Selection, cross_validate_penalty, fit_or_pool, penalty_grid_from_variances, pooled
 from unspur.solvers.row_span import RowSpan

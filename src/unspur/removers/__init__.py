@@ -16,7 +16,7 @@ from unspur.exceptions import ArtifactError
 from unspur.io.artifact import Shapes, read_artifact
 from unspur.options import from_flat_parameters
 from unspur.removers.base import Remover as Remover
-from unspur.removers.saved import require_layer, require_shapes
+from unspur.removers.base import require_layer, require_shapes
 
 if TYPE_CHECKING:
     from unspur.removers.inlp import INLP as INLP

@@ -39,9 +39,9 @@ from unspur.io.artifact import Shapes, read_artifact, write_artifact
 from unspur.labels import class_label
 from unspur.metrics.leakage import Leakage, NumericLeakage, leakage
 from unspur.removers import Remover, refused_in_words, restored
+from unspur.removers.base import require_shapes
 from unspur.removers.concepts import balanced_weights, indicators, read_concepts, require_few_codes
 from unspur.removers.leace import LEACE, ClosedFormRemover, fit_moments, has_closed_form
-from unspur.removers.saved import require_shapes
 from unspur.removers.seen_rows import merged_fingerprints
 from unspur.rows import Columns, rows_of
 from unspur.rows.stored import Spool, StoredNpy

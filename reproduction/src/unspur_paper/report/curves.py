@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from unspur.exceptions import InputError
-from unspur.report.figures.accuracy import Panel, draw_panels
+from unspur.report.figures.charts import Panel, draw_panels
 from unspur.report.figures.style import Width, styled
 from unspur_paper.experiments.published import BAND
 from unspur_paper.experiments.summary import Summary

@@ -12,8 +12,7 @@ that they have in the report page. Settings of matplotlib (a style, another font
 are not changed.
 """
 
-from unspur.report.figures.accuracy import curves, group_bars
-from unspur.report.figures.ladder import ladder
+from unspur.report.figures.charts import curves, group_bars, ladder
 from unspur.report.figures.rows import draw_demo, gradcam_grid, subspaces
 from unspur.report.figures.style import check_format, write
 

@@ -12,7 +12,7 @@ from unspur._typing import Array, FloatArray, IntArray
 from unspur.exceptions import InputError
 from unspur.metrics import GroupAccuracy
 from unspur.report.colours import MAP_COLOURS, full_colour_value, outline_mask, overlay_map
-from unspur.report.figures.accuracy import draw_bars, entries, measured
+from unspur.report.figures.charts import draw_bars, entries, measured
 from unspur.report.figures.style import (
     MIN_FONT_SIZE,
     Width,
