@@ -25,6 +25,7 @@ from unspur._resources import one_scipy_thread
 from unspur._typing import FloatArray
 from unspur.datasets import make_toy
 from unspur.rows import Columns, MemoryRows
+from unspur.solvers.coordinates import Geometry
 from unspur.solvers.orthogonal_pair import (
     CURVATURE_AT_ZERO,
     Pair,
@@ -35,7 +36,6 @@ from unspur.solvers.orthogonal_pair import (
     solve_pair,
 )
 from unspur.solvers.statistics import CellCounts
-from unspur.solvers.whitening import Geometry
 
 
 @dataclass(frozen=True, slots=True)

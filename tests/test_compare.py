@@ -24,7 +24,7 @@ from unspur.exceptions import GroupSizeError, InputError, LabelError
 from unspur.metrics import group_accuracy
 from unspur.report.tables import comparison_table
 from unspur.selection import GRIDS, PENALTIES, choose_layer, group_loss, select_head
-from unspur.solvers.row_span import RowSpan
+from unspur.solvers.coordinates import RowSpan
 
 
 def rows(seed, n=1200, rho=0.8, names=False):

@@ -32,9 +32,9 @@ from unspur.compare import choose_head, fit_remover
 from unspur.metrics import group_accuracy
 from unspur.removers.joint import ExactSolver
 from unspur.selection import penalty_grid
+from unspur.solvers.coordinates import Geometry, Metric
 from unspur.solvers.descent import Outcome
 from unspur.solvers.orthogonal_pair import Pair, PairSpace
-from unspur.solvers.whitening import Geometry, Metric
 from unspur.subspace import Subspace
 
 #: Metric of the constraint and of the penalty.

@@ -50,8 +50,8 @@ from unspur.labels import (
     require_values,
 )
 from unspur.rows import Columns, RowSource, StackedRows, StoredRows, Weighting, backend_of, persisted, rows_of, to_host
+from unspur.solvers.coordinates import Geometry
 from unspur.solvers.statistics import Moments
-from unspur.solvers.whitening import Geometry
 from unspur.subspace import AffineMap
 
 #: Ratio of the interquartile ranges of validation and training rows, and distance of their medians in such ranges, in

@@ -33,7 +33,7 @@ from unspur.removers.base import plain_parameters, require_numbers, storable
 from unspur.removers.problems import require_disjoint_clusters
 from unspur.rows import StoredRows, backend_of, to_host
 from unspur.selection import Selection, cross_validate_penalty, fit_or_pool, penalty_grid_from_variances, pooled
-from unspur.solvers.row_span import RowSpan
+from unspur.solvers.coordinates import RowSpan
 from unspur.subspace import AffineMap
 
 E = TypeVar("E", bound=BaseEstimator)

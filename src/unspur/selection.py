@@ -43,8 +43,8 @@ from unspur.heads.base import (
 )
 from unspur.labels import ClassLabel
 from unspur.rows import ConcatenatedRows, backend_of
+from unspur.solvers.coordinates import RowSpan
 from unspur.solvers.few_rows import FewRows
-from unspur.solvers.row_span import RowSpan
 
 R = TypeVar("R", bound=BaseEstimator)
 

@@ -10,8 +10,8 @@ from unspur.datasets import make_toy
 from unspur.exceptions import EmptySubspaceError, NothingRemovedWarning
 from unspur.options import from_flat_parameters
 from unspur.rows import Columns, MemoryRows
+from unspur.solvers.coordinates import Metric
 from unspur.solvers.statistics import CellCounts
-from unspur.solvers.whitening import Metric
 from unspur.subspace import Subspace
 
 
@@ -109,7 +109,7 @@ class TestScores:
 def test_the_frame_turns_sal_into_leace():
     """An oracle for the coordinates: LEACE is SAL on whitened rows."""
     from unspur import LEACE
-    from unspur.solvers.whitening import Metric
+    from unspur.solvers.coordinates import Metric
     from unspur.subspace import Subspace
 
     Z, y, c = stretched()

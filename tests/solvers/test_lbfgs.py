@@ -7,10 +7,10 @@ from numpy.testing import assert_allclose
 from unspur.datasets import make_toy
 from unspur.rows import CONCEPT, Columns, MemoryRows
 from unspur.solvers import logistic
+from unspur.solvers.coordinates import Geometry, LogisticCoordinates
 from unspur.solvers.descent import minimize
 from unspur.solvers.logistic import solve_logistic
 from unspur.solvers.statistics import CellCounts
-from unspur.solvers.whitening import Geometry, LogisticCoordinates
 
 
 def solved(dtype, offset):

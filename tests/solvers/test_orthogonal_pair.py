@@ -12,6 +12,7 @@ from unspur.datasets import make_toy
 from unspur.exceptions import InputError
 from unspur.rows import CONCEPT, MAIN, Columns, MemoryRows
 from unspur.solvers import descent
+from unspur.solvers.coordinates import Geometry
 from unspur.solvers.descent import Outcome
 from unspur.solvers.orthogonal_pair import (
     Pair,
@@ -28,7 +29,6 @@ from unspur.solvers.orthogonal_pair import (
     solve_pairs,
 )
 from unspur.solvers.statistics import CellCounts, Moments
-from unspur.solvers.whitening import Geometry
 from unspur.subspace import Subspace
 
 

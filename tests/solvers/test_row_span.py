@@ -12,7 +12,7 @@ from unspur import INLP, JSE, LEACE, RLACE, SAL, SPLINCE, RobustClassifier
 from unspur.exceptions import InputError, NothingRemovedWarning
 from unspur.heads import AFR, DFR, ERM, JTT, SUBG, GroupDRO, GroupWeighted
 from unspur.solvers import logistic
-from unspur.solvers.row_span import RowSpan
+from unspur.solvers.coordinates import RowSpan
 from unspur.subspace import AffineMap, Subspace
 
 REMOVERS = [

@@ -7,6 +7,7 @@ from numpy.testing import assert_allclose
 from tests.solvers.test_softmax import problem, solve, source
 from unspur.datasets import make_toy
 from unspur.rows import CONCEPT, Columns, MemoryRows, Weighting
+from unspur.solvers.coordinates import Geometry, LogisticCoordinates
 from unspur.solvers.logistic import LogisticLosses, SoftmaxLoss, n_logits, solve_logistic
 from unspur.solvers.orthogonal_pair import PairSpace, Spectrum, directions, solve_pair
 from unspur.solvers.sgd import (
@@ -17,7 +18,6 @@ from unspur.solvers.sgd import (
     solve_softmax_by_sgd,
 )
 from unspur.solvers.statistics import CellCounts, Moments
-from unspur.solvers.whitening import Geometry, LogisticCoordinates
 from unspur.subspace import Subspace
 
 

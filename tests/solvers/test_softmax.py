@@ -10,6 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from unspur.exceptions import NotConvergedWarning
 from unspur.rows import Columns, MemoryRows, Weighting
 from unspur.solvers import logistic
+from unspur.solvers.coordinates import Geometry, LogisticCoordinates
 from unspur.solvers.logistic import (
     CellLosses,
     LinearLogits,
@@ -19,7 +20,6 @@ from unspur.solvers.logistic import (
     solve_softmax,
     solve_softmax_many,
 )
-from unspur.solvers.whitening import Geometry, LogisticCoordinates
 from unspur.subspace import AffineMap, Subspace
 
 

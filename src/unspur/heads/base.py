@@ -37,6 +37,7 @@ from unspur.labels import ClassLabel, class_label, main_column, require_no_missi
 from unspur.options import SGD, SOLVER
 from unspur.removers.seen_rows import check_and_remember
 from unspur.rows import StoredRows, backend_of, to_host
+from unspur.solvers.coordinates import LogisticCoordinates, RowSpan
 from unspur.solvers.few_rows import MIN_WEIGHT_DECAY, FewRows
 from unspur.solvers.logistic import (
     FitOutcome,
@@ -48,10 +49,8 @@ from unspur.solvers.logistic import (
     solve_softmax,
     solve_softmax_many,
 )
-from unspur.solvers.row_span import RowSpan
 from unspur.solvers.sgd import BatchWeights, Watch, alike, solve_softmax_by_sgd
 from unspur.solvers.statistics import Moments
-from unspur.solvers.whitening import LogisticCoordinates
 
 #: Default penalty, in units of the mean variance of the rows: enough for separable classes to have a solution.
 WEIGHT_DECAY = 0.01

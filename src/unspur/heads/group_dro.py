@@ -30,10 +30,10 @@ from unspur._typing import FloatArray
 from unspur.heads.base import WEIGHT_DECAY, HeadData, SolverHead
 from unspur.options import SGD
 from unspur.rows import RowSource, Weighting
+from unspur.solvers.coordinates import Geometry, LogisticCoordinates
 from unspur.solvers.logistic import LinearModel, SoftmaxObjective, cell_losses, n_logits, solve_whitened
 from unspur.solvers.sgd import RunningGroupWeights
 from unspur.solvers.statistics import Moments
-from unspur.solvers.whitening import Geometry, LogisticCoordinates
 
 #: The temperature μ falls from the first value to the last by this factor. Large steps 1/μ converge fast, but are badly
 #: conditioned.

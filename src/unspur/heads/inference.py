@@ -24,7 +24,7 @@ from unspur._resources import one_scipy_thread
 from unspur._typing import BoolArray, FloatArray, IntArray
 from unspur.exceptions import NotConvergedWarning
 from unspur.heads.base import Head, HeadData, fit_folds, held_out_logits
-from unspur.solvers.row_span import RowSpan
+from unspur.solvers.coordinates import RowSpan
 
 #: Penalties to choose from, in units of the mean variance of the labelled rows, and the tolerance of these fits.
 PENALTIES, PROBE_TOL = (10.0, 1.0, 0.1, 0.01, 1e-3), 1e-5

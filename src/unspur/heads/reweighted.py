@@ -25,8 +25,8 @@ from unspur.heads.base import WEIGHT_DECAY, Head, HeadData, SolverHead, copies_t
 from unspur.heads.inference import PROBE_TOL, infer_concept
 from unspur.options import SGD
 from unspur.rows import MAIN, Block
+from unspur.solvers.coordinates import LogisticCoordinates
 from unspur.solvers.logistic import LinearLogits, LinearModel, average, loss_and_residual, solve_softmax
-from unspur.solvers.whitening import LogisticCoordinates
 
 #: Effective number of rows that AFR needs.
 MIN_EFFECTIVE_SIZE = 1.001

@@ -34,12 +34,12 @@ from unspur.removers.problems import (
     fit_each_concept,
 )
 from unspur.rows import CONCEPT
+from unspur.solvers.coordinates import Geometry, LogisticCoordinates
 from unspur.solvers.descent import Outcome
 from unspur.solvers.held_out_losses import GroupLosses
 from unspur.solvers.logistic import solve_logistic
 from unspur.solvers.sgd import solve_pair_by_sgd
 from unspur.solvers.statistics import Balance
-from unspur.solvers.whitening import Geometry, LogisticCoordinates
 from unspur.subspace import AffineMap, Subspace
 from unspur.trace import Step, Trace
 

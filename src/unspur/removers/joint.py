@@ -17,13 +17,13 @@ import numpy as np
 from unspur._typing import FloatArray
 from unspur.criteria import LABEL, Average, DirectionTests, Role, Verdict
 from unspur.rows import CONCEPT, MAIN, RowSource
+from unspur.solvers.coordinates import Metric
 from unspur.solvers.descent import Outcome
 from unspur.solvers.held_out_losses import GroupLosses
 from unspur.solvers.orthogonal_pair import Pair, PairLosses, PairSpace, WarmStart, solve_pairs
 from unspur.solvers.orthogonal_pair import directions as directions_of
 from unspur.solvers.sgd import SGDSettings, solve_pair_by_sgd
 from unspur.solvers.statistics import Balance, CellCounts
-from unspur.solvers.whitening import Metric
 from unspur.subspace import Subspace
 from unspur.trace import Step
 

@@ -54,10 +54,10 @@ from unspur.removers.problems import (
     fit_each_concept,
 )
 from unspur.rows import CONCEPT, MAIN, training_part
+from unspur.solvers.coordinates import MAX_NATIVE_CONDITION, Geometry, Metric
 from unspur.solvers.held_out_losses import HeldOutClusters
 from unspur.solvers.orthogonal_pair import PairLosses, PairSpace, Spectrum, require_room
 from unspur.solvers.statistics import Balance
-from unspur.solvers.whitening import MAX_NATIVE_CONDITION, Geometry, Metric
 from unspur.subspace import AffineMap, Subspace
 from unspur.trace import TaskPredictability, Trace, task_removed_warning
 

@@ -67,9 +67,8 @@ from unspur.removers.concepts import (
 )
 from unspur.removers.seen_rows import check_and_remember
 from unspur.rows import Block, Columns, RowSource, backend_of, persisted, rows_of, to_host
-from unspur.solvers.row_span import ScaledSpan
+from unspur.solvers.coordinates import ScaledSpan, Whitener, covariances_of
 from unspur.solvers.statistics import COVARIANCE_OVERFLOWS, Covariances, require_variation
-from unspur.solvers.whitening import Whitener, covariances_of
 from unspur.subspace import AffineMap, Subspace
 
 Form: TypeAlias = Literal["sal", "leace", "splince"]

@@ -34,8 +34,8 @@ from unspur.removers.base import Remover
 from unspur.removers.joint import Subspaces
 from unspur.removers.seen_rows import SeenRows, check_and_remember
 from unspur.rows import Columns, RowSource, StackedRows, rows_of
+from unspur.solvers.coordinates import RowSpan
 from unspur.solvers.held_out_losses import HeldOutClusters
-from unspur.solvers.row_span import RowSpan
 from unspur.solvers.statistics import CellCounts, group_names
 from unspur.subspace import AffineMap, Subspace
 from unspur.trace import Trace, Traces

@@ -34,11 +34,10 @@ from unspur.options import SGD, SOLVER
 from unspur.removers.base import Remover
 from unspur.removers.leace import ClosedFormRemover, closed_form
 from unspur.rows import CONCEPT, Block, RowSource, Weighting
+from unspur.solvers.coordinates import Geometry, LogisticCoordinates, covariances_of, to_span_coordinates
 from unspur.solvers.logistic import Logistic, LogisticLosses, solve_logistic
-from unspur.solvers.row_span import to_span_coordinates
 from unspur.solvers.sgd import SGDSettings
 from unspur.solvers.statistics import Balance, Covariances, Moments
-from unspur.solvers.whitening import Geometry, LogisticCoordinates, covariances_of
 from unspur.subspace import AffineMap, Subspace
 
 #: Learning rate and weight decay of the published schedule, and iterations between its measurements.

@@ -35,10 +35,9 @@ from unspur._arrays import on_numpy
 from unspur._resources import one_scipy_thread
 from unspur._typing import Array, FloatArray
 from unspur.rows import MAX_UNCENTRED_DISTANCE, backend_of
+from unspur.solvers.coordinates import MIN_DEVIATION_SHARE, MIN_FEATURES, MIN_FULL_RANK_PIVOT, smallest_pivot
 from unspur.solvers.descent import Outcome
 from unspur.solvers.logistic import FitOutcome, LinearModel, loss_and_probability
-from unspur.solvers.row_span import MIN_FEATURES
-from unspur.solvers.whitening import MIN_DEVIATION_SHARE, MIN_FULL_RANK_PIVOT, smallest_pivot
 
 #: Penalties below this, in units of the mean variance, leave too few digits to products of rows.
 MIN_WEIGHT_DECAY = 1e-8

@@ -8,7 +8,7 @@
     ℓ(η, y) = log Σ_c exp(η_c) − η_y            K > 2 classes, K logits
 
 c and C are centre and second moment of the rows, so neither their scale nor their offset matters. W = A Tᵀ in the
-coordinates of `solvers.whitening`, in which the Hessian is close to a multiple of the identity: L-BFGS needs a few
+coordinates of `solvers.coordinates`, in which the Hessian is close to a multiple of the identity: L-BFGS needs a few
 dozen passes over the rows, even for features of very different scales. Weights stay in the span of the rows.
 
 Conventions
@@ -48,6 +48,7 @@ from unspur._arrays import (
 from unspur._resources import one_scipy_thread
 from unspur._typing import Array, FloatArray, IntArray
 from unspur.rows import CONCEPT, MAIN, Block, RowSource, Weighting
+from unspur.solvers.coordinates import Geometry, LogisticCoordinates
 from unspur.solvers.descent import (
     MANY_CORRECTIONS,
     MIN_LABEL_GRADIENT,
@@ -59,7 +60,6 @@ from unspur.solvers.descent import (
     rounding_error,
     warn_not_converged,
 )
-from unspur.solvers.whitening import Geometry, LogisticCoordinates
 
 #: Largest logit, by the size of its type, for which ``log(1 + exp(−η)) + η`` gives the loss without overflow or visible
 #: cancellation.

@@ -39,6 +39,7 @@ import numpy as np
 from unspur._typing import FloatArray
 from unspur.exceptions import InputError
 from unspur.rows import CONCEPT, MAIN, RowSource, Weighting
+from unspur.solvers.coordinates import Geometry, orthonormal_range
 from unspur.solvers.descent import (
     MIN_LABEL_GRADIENT,
     SUFFICIENT_DECREASE,
@@ -50,7 +51,6 @@ from unspur.solvers.descent import (
     rounding_error,
 )
 from unspur.solvers.logistic import LogisticLosses
-from unspur.solvers.whitening import Geometry, orthonormal_range
 from unspur.subspace import Subspace
 
 #: Curvature of the logistic loss at logit zero.
