@@ -15,7 +15,7 @@ SOURCE = Path(unspur.__file__).parent
 LAYERS = [
     ("_version", "_typing", "exceptions", "_resources", "_arrays", "_text"),
     ("_files", "_extras", "_reading", "_registry"),
-    ("subspace", "rows", "labels", "clusters", "io.artifact"),
+    ("subspace", "rows", "labels", "clusters"),
     ("solvers",),
     ("_validation", "options"),
     ("_data",),

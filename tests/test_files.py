@@ -11,9 +11,8 @@ import time
 import numpy as np
 import pytest
 
-from unspur._files import host_id, remove_abandoned, reserve_space, staging_dir, temporary_name
+from unspur._files import atomic, host_id, remove_abandoned, reserve_space, staging_dir, temporary_name, write_artifact
 from unspur.exceptions import InputError
-from unspur.io.artifact import atomic, write_artifact
 from unspur.io.files import write_rows
 from unspur.io.table import Table
 from unspur.rows.stored import Spool
@@ -22,7 +21,7 @@ HERE = host_id()
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from unspur.io.artifact import write_artifact
+from unspur._files import write_artifact
 import numpy as np
 if sys.argv[2] == "library":  # in the middle of what the library writes
     import resource

@@ -11,9 +11,9 @@ import safetensors.numpy
 
 from tests.optional import pandas as pd
 from unspur import JSE, SGD, PaperVariant, load
+from unspur._files import atomic
 from unspur.datasets import make_toy
 from unspur.exceptions import ArtifactError, OutputExistsError, UnspurError
-from unspur.io.artifact import atomic
 
 TOY = make_toy(600, rho=0.5, random_state=0)
 NEW_ROWS = make_toy(50, rho=0.0, random_state=1).Z

@@ -17,6 +17,7 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from unspur._data import first_rows, fit_arguments, warn_if_on_another_scale
+from unspur._files import write_artifact
 from unspur._reading import brief, require_kinds
 from unspur._resources import one_thread_if_small
 from unspur._typing import Array, FloatArray
@@ -26,7 +27,6 @@ from unspur.clusters import cluster_codes, cluster_labels, has_continuous_column
 from unspur.exceptions import InputError, UsedRowsWarning
 from unspur.heads import HEADS, GroupWeighted
 from unspur.heads.base import Head, HeadData, LinearClassifier, copies_together, decode_head_arguments
-from unspur.io.artifact import write_artifact
 from unspur.options import from_flat_parameters
 from unspur.removers import JSE, Remover, read_saved
 from unspur.removers.base import plain_parameters, require_numbers, storable

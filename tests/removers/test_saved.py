@@ -12,9 +12,9 @@ from sklearn.base import clone
 
 from tests.optional import pandas as pd
 from unspur import INLP, JSE, LEACE, RLACE, SAL, SPLINCE, PaperVariant, RobustClassifier, load
+from unspur._files import MAX_HEADER_BYTES, write_artifact
 from unspur.cli import main
 from unspur.exceptions import ArtifactError, InputError
-from unspur.io.artifact import MAX_HEADER_BYTES, write_artifact
 
 D = 4
 RNG = np.random.default_rng(0)

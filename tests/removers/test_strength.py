@@ -9,9 +9,9 @@ from sklearn.linear_model import LogisticRegression
 from tests.optional import torch
 from tests.removers.test_contract import FAST
 from unspur import ERM, LEACE, SAL, GroupWeighted, PaperVariant, RobustClassifier, load
+from unspur._files import read_artifact, write_artifact
 from unspur.datasets import make_toy
 from unspur.exceptions import ArtifactError, InputError, NothingRemovedWarning
-from unspur.io.artifact import read_artifact, write_artifact
 from unspur.subspace import AffineMap, Subspace
 from unspur.surgery import fold
 

@@ -416,7 +416,7 @@ class TestFiles:
 
     @pytest.mark.parametrize("damage", ["array", "name", "twice", "pooling", "numbers", "none", "place"])
     def test_parts_that_do_not_belong_together_are_refused(self, scrubbed, tmp_path, damage):
-        from unspur.io.artifact import read_artifact, write_artifact
+        from unspur._files import read_artifact, write_artifact
 
         path = tmp_path / "all.safetensors"
         scrubbed.save(path)

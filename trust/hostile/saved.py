@@ -17,9 +17,9 @@ from trust.hostile.arrays import csv_attacks, npy_attacks
 from trust.hostile.damage import ODD_JSON, as_json, forged, odd_fields
 from trust.hostile.trials import NOT_FILES, Attacks, Reader, promised
 from unspur import INLP, JSE, LEACE, RLACE, SPLINCE, PaperVariant, RobustClassifier, load, surgery
+from unspur._files import write_artifact
 from unspur.criteria import LABEL
 from unspur.embed.store import EmbeddingStore, Reduction, content_digest, file_digest, write_labels
-from unspur.io.artifact import write_artifact
 from unspur.io.files import read_table
 from unspur_paper.networks.checkpoint import load_checkpoint
 from unspur_paper.networks.maps import read_maps

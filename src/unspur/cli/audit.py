@@ -215,8 +215,8 @@ def _write_labels(
     """
     import numpy as np
 
+    from unspur._files import atomic
     from unspur.auditing import column_labels
-    from unspur.io.artifact import atomic
 
     rows = len(table.Z) if table.file_rows is None else table.file_rows
     names_of_files, written = _file_names(given), {}

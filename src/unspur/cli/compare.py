@@ -152,9 +152,9 @@ def compare_command(
       unspur compare train.npz --test test.npz --main bird \
           --concept background --head ERM --head DFR
     """
+    from unspur._files import refuse_existing
     from unspur.compare import compare
     from unspur.exceptions import InputError
-    from unspur.io.artifact import refuse_existing
     from unspur.report.tables import comparison_table
 
     if csv_file is not None:
@@ -296,7 +296,7 @@ def _fit_command(result: Comparison, options: Mapping[str, Any]) -> list[str]:
 
 
 def _write_csv(results: Sequence[Comparison], path: str, force: bool) -> None:
-    from unspur.io.artifact import atomic
+    from unspur._files import atomic
 
     with atomic(Path(path), overwrite=force) as temporary, temporary.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.DictWriter(stream, CSV_COLUMNS)

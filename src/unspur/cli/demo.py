@@ -44,8 +44,8 @@ def demo(agreement: float, seed: int, output: str, report: str | None, force: bo
 
     from unspur import JSE
     from unspur._extras import require
+    from unspur._files import refuse_existing
     from unspur.datasets import embed_images, make_photodigits
-    from unspur.io.artifact import refuse_existing
     from unspur.report import measure
     from unspur.report.figures import check_format, draw_demo, write
     from unspur.report.page import accuracy_verdict, verdict, write_page

@@ -113,7 +113,7 @@ def fit(
       unspur fit big.zarr --dask tcp://host:8786 --main bird \
           --concept background --method LEACE --output background.safetensors
     """
-    from unspur.io.artifact import refuse_existing
+    from unspur._files import refuse_existing
     from unspur.io.dask_tables import connected
 
     ctx = click.get_current_context()

@@ -205,7 +205,7 @@ def _refuse_contradictions(
 
 
 def _refuse_in_the_way(output: str, save: str | None, inputs: tuple[str | None, ...], force: bool) -> None:
-    from unspur.io.artifact import refuse_existing
+    from unspur._files import refuse_existing
 
     refuse_input_as_output(output, *inputs)
     if Path(output).suffix.lower() not in (".html", ".htm"):

@@ -107,8 +107,8 @@ def apply(
       unspur apply background.safetensors new.npz --output new-clean.npz
       unspur apply background.safetensors big/*.parquet --output big-clean
     """
+    from unspur._files import refuse_existing
     from unspur.exceptions import InputError
-    from unspur.io.artifact import refuse_existing
     from unspur.io.files import WRITABLE_FILES, is_parquet, write_rows
     from unspur.io.parquet import clean_parquet
     from unspur.io.table import apply_removal
@@ -187,9 +187,9 @@ def predict(
           --concept background --label id --output predictions.csv
     """
     from unspur import RobustClassifier, load
+    from unspur._files import refuse_existing
     from unspur._reading import PARQUET
     from unspur.exceptions import InputError
-    from unspur.io.artifact import refuse_existing
     from unspur.io.files import write_rows
 
     main, concept = given.main, given.concept
@@ -422,7 +422,7 @@ def card(
           --concept background --output birds.md
     """
     from unspur import RobustClassifier, load
-    from unspur.io.artifact import atomic, refuse_existing
+    from unspur._files import atomic, refuse_existing
     from unspur.report import card as model_card
 
     if given.file and not (given.main and given.concept):

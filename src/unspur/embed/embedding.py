@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from unspur._files import disk_error, hold, reserve_space, staging_dir
+from unspur._files import atomic, disk_error, hold, reserve_space, staging_dir
 from unspur._reading import NUMBER, load_npy, read_json, require_kinds
 from unspur._resources import keep_freed_memory, peak_memory
 from unspur._typing import Array, BoolArray
@@ -34,7 +34,6 @@ from unspur.embed.huggingface import HubText
 from unspur.embed.registry import Grey
 from unspur.embed.store import EmbeddingStore, Reduction, new_rows
 from unspur.exceptions import BusyError, InputError, OutputExistsError, Parameter, UnspurError
-from unspur.io.artifact import atomic
 
 #: Examples at a time, on a CPU and on a GPU.
 BATCH, GPU_BATCH = 16, 256

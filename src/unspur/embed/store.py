@@ -24,12 +24,11 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 from sklearn.decomposition import PCA
 
-from unspur._files import reserve_space
+from unspur._files import atomic, reserve_space
 from unspur._reading import brief, header_line, load_npy, read_json, require_kinds, require_regular
 from unspur._typing import Array, FloatArray
 from unspur.embed.examples import column_with_missing
 from unspur.exceptions import ArtifactError, InputError, Message, Parameter
-from unspur.io.artifact import atomic
 
 FORMAT = 1
 ROWS, LABELS, MANIFEST, REDUCTION = "rows.npy", "labels.csv", "manifest.json", "reduction.safetensors"

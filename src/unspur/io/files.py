@@ -25,6 +25,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 import numpy as np
 
 from unspur._extras import require
+from unspur._files import atomic
 from unspur._reading import (
     PARQUET,
     TEXT_TABLES,
@@ -42,7 +43,6 @@ from unspur.embed.examples import column_with_missing
 from unspur.embed.store import ROWS, EmbeddingStore, is_store
 from unspur.embed.tables import IMAGE, PICTURE_SUFFIXES, TEXT, require_memory
 from unspur.exceptions import InputError, NotFiniteError
-from unspur.io.artifact import atomic
 from unspur.io.parquet import label_like_fields, read_parquet, stored_parquet
 from unspur.io.table import (
     WHOLE_NUMBER,

@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 
 from unspur._extras import require
-from unspur._files import staging_dir
+from unspur._files import output_exists, staging_dir
 from unspur._reading import index_columns, listed, quoted, require_distinct, require_labels
 from unspur._typing import Array
 from unspur.embed.tables import require_memory
 from unspur.exceptions import InputError, NotFiniteError, OutputExistsError
-from unspur.io.artifact import output_exists
 from unspur.io.table import Table, no_features, require_known, tables_of_one_type
 from unspur.removers import Remover
 from unspur.rows.backends import find_files

@@ -8,12 +8,12 @@ from importlib import import_module
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from unspur._files import Shapes, read_artifact
 from unspur._reading import brief
 from unspur._registry import REMOVER_POINTS, Registry
 from unspur._registry import REMOVERS as MODULES
 from unspur._typing import Array
 from unspur.exceptions import ArtifactError
-from unspur.io.artifact import Shapes, read_artifact
 from unspur.options import from_flat_parameters
 from unspur.removers.base import Remover as Remover
 from unspur.removers.base import require_layer, require_shapes

@@ -23,6 +23,7 @@ from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted
 
 from unspur._arrays import on_numpy, to_original_type, to_python
+from unspur._files import Shapes, write_artifact
 from unspur._reading import NUMBER, brief, require_kinds
 from unspur._resources import one_thread_if_small
 from unspur._typing import Array, FloatArray
@@ -38,7 +39,6 @@ from unspur._version import __version__
 from unspur.certificate import Certificate, certify
 from unspur.clusters import cluster_codes, copies, fingerprint, has_continuous_columns, row_hashes
 from unspur.exceptions import InputError, NothingRemovedWarning, UsedRowsWarning
-from unspur.io.artifact import Shapes, write_artifact
 from unspur.labels import as_date, class_label, is_date, label_columns, main_column, require_no_missing
 from unspur.options import to_json
 from unspur.removers.concepts import read_concepts

@@ -35,11 +35,11 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from unspur._extras import require
+from unspur._files import atomic
 from unspur._typing import Array, FloatArray
 from unspur._validation import require_same_columns
 from unspur._version import __version__
 from unspur.exceptions import InputError
-from unspur.io import artifact
 from unspur.subspace import AffineMap
 from unspur.surgery.activations import device_of, evaluating, tensor_at
 from unspur.surgery.hooks import as_removal, find_module, replaced, tensors_in
@@ -364,7 +364,7 @@ def to_onnx(removal: Any, path: str | PathLike[str], *, head: Any = None, overwr
     scores = head is not None or is_robust_classifier(last) or (bool(before) and hasattr(last, "coef_"))
     model = _head_model(*steps) if scores else _removal_model(as_removal(removal))
     onnx.checker.check_model(model, full_check=True)
-    with artifact.atomic(path, overwrite=overwrite) as temporary:
+    with atomic(path, overwrite=overwrite) as temporary:
         temporary.write_bytes(model.SerializeToString())
 
 

@@ -29,13 +29,13 @@ from sklearn.base import clone
 
 from unspur._arrays import on_numpy
 from unspur._extras import require
+from unspur._files import Shapes, read_artifact, write_artifact
 from unspur._reading import require_kinds
 from unspur._text import padded
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur._version import __version__
 from unspur.clusters import fingerprint, row_hashes
 from unspur.exceptions import ArtifactError, InputError, LabelError
-from unspur.io.artifact import Shapes, read_artifact, write_artifact
 from unspur.labels import class_label
 from unspur.metrics.leakage import Leakage, NumericLeakage, leakage
 from unspur.removers import Remover, refused_in_words, restored

@@ -7,12 +7,12 @@ from pathlib import Path
 import click
 import numpy as np
 
+from unspur._files import refuse_existing
 from unspur._typing import Array
 from unspur.cli.console import say
 from unspur.cli.options import force_option, seed_option
 from unspur.embed.base import opacity, square
 from unspur.exceptions import InputError
-from unspur.io.artifact import refuse_existing
 from unspur_paper.datasets.celeba import MOUTH, CelebA
 from unspur_paper.datasets.waterbirds import BACKGROUNDS, Composites
 from unspur_paper.experiments.changed_pictures import changed_pictures

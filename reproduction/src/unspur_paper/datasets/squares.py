@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from unspur._files import atomic
 from unspur._reading import read_json
 from unspur._typing import Array
 from unspur.embed.base import Preparation, square
 from unspur.embed.examples import Examples, Kind, as_rgb, digest_of, loaded_batches
-from unspur.io.artifact import atomic
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from unspur._files import remove_abandoned, temporary_name
+from unspur._files import atomic, remove_abandoned, temporary_name
 from unspur._reading import NUMBER, brief, require_kinds, require_regular
 from unspur.exceptions import ArtifactError, InputError
-from unspur.io.artifact import atomic
 
 #: Raised when the layout of packs changes so that older readers would misread it.
 FORMAT = 1

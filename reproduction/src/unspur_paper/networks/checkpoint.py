@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from unspur._files import read_artifact, write_artifact
 from unspur._typing import Array
 from unspur.exceptions import ArtifactError
-from unspur.io.artifact import read_artifact, write_artifact
 
 AGAIN = "Train again with --force."
 

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from unspur._files import disk_error, hold
+from unspur._files import atomic, disk_error, hold
 from unspur._resources import keep_freed_memory
 from unspur._typing import Array, IntArray
 from unspur._version import __version__
@@ -36,7 +36,6 @@ from unspur.embed.base import NetworkEncoder
 from unspur.embed.embedding import DISK_FULL_ERRORS
 from unspur.embed.examples import Examples
 from unspur.exceptions import ArtifactError, InputError
-from unspur.io.artifact import atomic
 from unspur_paper.networks.adversary import reverse
 from unspur_paper.networks.captured import CapturedSteps, own_stream
 from unspur_paper.networks.checkpoint import (

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from unspur._files import disk_error, hold
+from unspur._files import atomic, disk_error, hold
 from unspur._reading import NUMBER, brief, load_npy, read_json, require_kinds
 from unspur._typing import Array
 from unspur._version import __version__
@@ -38,7 +38,6 @@ from unspur.embed.embedding import DISK_FULL_ERRORS, LOCK
 from unspur.embed.examples import Examples, loaded_batches
 from unspur.embed.store import MANIFEST, Reduction, read_manifest
 from unspur.exceptions import ArtifactError, InputError
-from unspur.io.artifact import atomic
 
 FORMAT = 1
 MAPS, COVERAGE, DESCRIPTION = "maps.npy", "coverage.npy", "maps.json"

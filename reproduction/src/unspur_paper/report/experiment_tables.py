@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from unspur._files import atomic
 from unspur._reading import read_json
-from unspur.io.artifact import atomic
 from unspur_paper.experiments.metrics import TITLES
 from unspur_paper.experiments.presets import preset_words
 from unspur_paper.experiments.summary import APART, EXPECTED, Agreement, Difference, Line, Summary

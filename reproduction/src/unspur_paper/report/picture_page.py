@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from unspur._files import atomic
 from unspur._typing import FloatArray
-from unspur.io.artifact import atomic
 from unspur_paper.experiments.changed_pictures import Changed
 
 _STYLE = """

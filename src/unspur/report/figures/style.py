@@ -15,9 +15,8 @@ from typing import Any, Literal, ParamSpec, TypeAlias
 import numpy as np
 
 from unspur._extras import require
-from unspur._files import disk_error
+from unspur._files import atomic, disk_error
 from unspur.exceptions import InputError
-from unspur.io.artifact import atomic
 from unspur.report.colours import MATPLOTLIB_MARKERS, METHOD_COLOURS, group_look, method_colours
 
 #: Width of a figure: one column or the whole page of a paper, or inches.

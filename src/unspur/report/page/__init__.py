@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from unspur._extras import require
+from unspur._files import atomic, refuse_existing
 from unspur._version import __version__
-from unspur.io.artifact import atomic, refuse_existing
 from unspur.report.page import charts, content, formatting
 from unspur.report.page.formatting import with_short_names
 from unspur.report.page.verdict import accuracy_verdict, further, sentences, subspaces, verdict

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
-from unspur._files import disk_error, hold, remove_abandoned
+from unspur._files import atomic, disk_error, hold, remove_abandoned
 from unspur._version import __version__
 from unspur.exceptions import BusyError, InputError
-from unspur.io.artifact import atomic
 from unspur_paper.datasets.downloads.archives import unpack
 from unspur_paper.datasets.downloads.checksums import checked
 from unspur_paper.datasets.downloads.errors import ArchiveError
