@@ -32,13 +32,13 @@ from scipy.special import chdtr, chndtrinc
 from scipy.stats import hypergeom, norm
 from scipy.stats import t as student
 
-from unspur._arrays import is_missing, on_numpy
+from unspur._arrays import is_missing
 from unspur._data import TEST_SHARE, LabelledData, as_matrix
 from unspur._resources import one_thread_if_small
 from unspur._text import WIDTH, filled, lines_of, one_line, padded
 from unspur._text import columns as text_columns
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
-from unspur.clusters import cluster_codes, row_hashes
+from unspur.clusters import cluster_codes, one_per_row, row_hashes
 from unspur.criteria import SMALLEST_GROUP
 from unspur.exceptions import GroupSizeError, InputError, LabelError
 from unspur.heads import ERM
@@ -384,7 +384,7 @@ def _decoded(
         notes.append(f"{max_rows:,} rows were drawn at random from {len(X):,}.")
         data = data.select(chosen)
         data = replace(data, y=data.main.occurring())
-        given = {name: _one_per_row(column)[chosen] for name, column in given.items()}
+        given = {name: one_per_row(column)[chosen] for name, column in given.items()}
     rows = np.bincount(data.main.codes)
     if rows.min() < MIN_CELL_ROWS:
         raise GroupSizeError(
@@ -396,15 +396,6 @@ def _decoded(
         copies = len(data) - len(np.unique(data.clusters))
         notes.append(f"{copies:,} rows are exact copies of others; copies of a row count once in all tests.")
     return data, given, tuple(notes)
-
-
-def _one_per_row(values: Any) -> Array:
-    """A column as an array; a list stays one value for each row, whatever its values are."""
-    if isinstance(values, list | tuple):
-        array = np.empty(len(values), dtype=object)
-        array[:] = values
-        return array
-    return np.asarray(on_numpy(values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,7 +414,7 @@ class _Coded:
 
 def _coded(values: Any) -> _Coded | str:
     """The classes or bins of a column; or why it has none."""
-    array = _one_per_row(values)
+    array = one_per_row(values)
     dates = dates_in(values if hasattr(values, "dtype") else array)
     array = array if dates is None else dates
     if array.ndim == 2 and array.shape[1] == 1:

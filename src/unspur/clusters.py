@@ -24,7 +24,7 @@ BLOCK_SIZE, DEVICE_BLOCK_SIZE = 2**17, 2**24
 
 def cluster_labels(values: Any, name: str, n_rows: int) -> Array:
     """Labels of the cluster of each row as an array, shape (n,)."""
-    array = _one_per_row(values)
+    array = one_per_row(values)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.shape != (n_rows,):
@@ -183,7 +183,7 @@ def clusters_in_two(code: IntArray, part: IntArray) -> IntArray:
 
 def shared_clusters(one: Any, other: Any) -> set[Any]:
     """Labels that occur in both; dates are the same in any unit."""
-    first, second = _one_per_row(one), _one_per_row(other)
+    first, second = one_per_row(one), one_per_row(other)
     if first.dtype.kind == second.dtype.kind == "M":
         return set(np.intersect1d(first, second))
     return set(first.tolist()) & set(second.tolist())
@@ -243,7 +243,7 @@ def copies(hashes: Array, labels: Iterable[Array] = ()) -> IntArray | None:
     repeated = np.flatnonzero(count[code] > 1)
     mixed = np.zeros(len(count), dtype=bool)
     for values in labels:
-        array = _one_per_row(values)
+        array = one_per_row(values)
         rows = np.array([row for row in repeated if not is_missing(array[row])], dtype=np.intp)
         told = np.unique([str(value) for value in array[rows]], return_inverse=True)[1]
         low, high = np.full(len(count), len(rows)), np.full(len(count), -1)
@@ -267,8 +267,9 @@ def has_continuous_columns(rows: Array) -> bool:
     return bool(most >= np.clip(len(rows) / 2, *CONTINUOUS_VALUES))
 
 
-def _one_per_row(values: Any) -> Array:
-    if isinstance(values, list | tuple):  # labels may be tuples themselves, or of several kinds
+def one_per_row(values: Any) -> Array:
+    """A column as an array; a list stays one value for each row, which may be tuples, or of several kinds."""
+    if isinstance(values, list | tuple):
         array = np.empty(len(values), dtype=object)
         array[:] = values
         return array

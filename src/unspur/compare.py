@@ -255,8 +255,8 @@ def _all_combinations(
         start = time.perf_counter()
         clean, problem = None, ""
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # what they say is in the table: directions removed, and accuracy
+            # What they say is in the table: directions removed, and accuracy.
+            with warnings.catch_warnings(action="ignore"):
                 clean = sets.transform(remover_name)
                 spent = time.perf_counter() - start
                 clean = sets.with_folds(clean, remover_name)
@@ -370,8 +370,7 @@ class _Sets:
         together = together.with_duplicate_clusters(row_hashes(together.X))
         sets = _Sets(together, None, self.test, self._balance, self._seed)
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+            with warnings.catch_warnings(action="ignore"):
                 sets.transform(name)
         except UnspurError:
             return None
@@ -412,8 +411,7 @@ def _held_out_losses(chosen: Selection, clean: _TransformedSets) -> FloatArray:
     if not clean.folds:
         return temperature_scaled_losses(*logit_differences(chosen.head, clean.validation))
     differences, groups = [], []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         for fold in clean.folds:
             (head,) = fit_path(chosen.head, [{}], **fold.train.arguments(), few=fold.few)
             differences.append(logit_differences(head, fold.held)[0])
@@ -656,8 +654,7 @@ def choose_head(
     grid = dict(GRIDS.get(name, {"weight_decay": PAPER_PENALTIES}))
     smaller = (penalty for penalty in penalties if penalty < min(grid["weight_decay"]))
     grid["weight_decay"] = (*grid["weight_decay"], *smaller)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         head = _with_known(HEADS[name](), random_state=seed)
         return choose_layer(head, grid, train, validation, seed=seed, refit_all=refit_all, few=few)
 

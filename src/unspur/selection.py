@@ -47,6 +47,7 @@ from unspur.solvers.coordinates import RowSpan
 from unspur.solvers.few_rows import FewRows
 
 R = TypeVar("R", bound=BaseEstimator)
+T = TypeVar("T")
 
 #: The paper's penalties, in units of the mean variance of the rows; its 0 is replaced by a value at which separable
 #: classes still have a solution.
@@ -231,8 +232,7 @@ def _with_inferred_groups(head: Any, rows: LabelledData) -> LabelledData:
     """The rows, with inferred groups if the head infers concepts and some are missing."""
     if not getattr(head, "_infers_concept", False) or rows.concept_known.all():
         return rows
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NotInferredWarning)  # the fits say so
+    with warnings.catch_warnings(action="ignore", category=NotInferredWarning):  # the fits say so
         inferred = head._prepared(HeadData(rows, None, np.empty(0), None)).train
     found: LabelledData = inferred.with_inferred_groups()
     return found
@@ -283,7 +283,9 @@ def cross_validate_penalty(
             note = f"{reason}, so no penalty could be chosen; it is {head.weight_decay:g}, the default."
             return Selection(fit_all_rows(head.weight_decay), {}, (), notes=(*notes, note))
     visible_data = replace(data, train=visible)
-    fitted = _fit_folds(rough, penalties, visible_data, features_from, fold, folds, validation_only=validation_only)
+    fitted = _quietly(
+        fit_folds, rough, penalties, visible_data, features_from, fold, folds, validation_only=validation_only
+    )
     if fold is None:
         assert validation is not None
         evaluated_on, evaluated = validation, (validation.weight > 0) & validation.concept_known
@@ -309,18 +311,17 @@ def cross_fit(head: Head, rows: LabelledData, folds: int, rng: np.random.Generat
     data = decode_head_arguments(features_from, arguments, {}, None, needs_concept=False)
     fold, penalties = data.train.folds(folds, rng), penalty_grid(rows.X)
     rough = clone(head).set_params(tol=max(head.tol, ROUGH_TOL))
-    fitted = _fit_folds(rough, penalties, data, features_from, fold, folds)
+    fitted = _quietly(fit_folds, rough, penalties, data, features_from, fold, folds)
     differences = _differences(held_out_logits(fitted, data.train, fold), data.train)
     keys = [_ranking_key(one, data.train.group) for one in differences]
     best = min(range(len(penalties)), key=keys.__getitem__)
     return differences[best], penalties[best]
 
 
-def _fit_folds(*arguments: Any, **options: Any) -> list[list[Head]]:
-    """`heads.base.fit_folds`, without warnings: a value that cannot be solved is not chosen."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NotConvergedWarning)
-        return fit_folds(*arguments, **options)
+def _quietly(fit: Callable[..., T], *arguments: Any, **options: Any) -> T:
+    """The result of `fit`, without warnings: a value that cannot be solved is not chosen."""
+    with warnings.catch_warnings(action="ignore", category=NotConvergedWarning):
+        return fit(*arguments, **options)
 
 
 def _differences(logits: FloatArray, rows: LabelledData) -> FloatArray:
@@ -397,7 +398,9 @@ def select_head(
     if not settings:
         raise InputError("The grid is empty; there is nothing to choose from.")
     if more:
-        fitted = [_fit_quietly(clone(head).set_params(**parameters), train, **more) for parameters in settings]
+        fitted = [
+            _quietly(clone(head).set_params(**parameters).fit, **train.arguments(), **more) for parameters in settings
+        ]
     else:
         fitted = _path(head, settings, train, few)
     ranks = [(group_loss(one, validation),) if rank is None else rank(one, validation) for one in fitted]
@@ -407,18 +410,10 @@ def select_head(
     return Selection(fitted[best], settings[best], table, {one.weight_decay: one for one in fitted} if path else {})
 
 
-def _fit_quietly(head: Any, rows: LabelledData, **more: Any) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NotConvergedWarning)  # a value that cannot be solved is not chosen
-        return head.fit(**rows.arguments(), **more)
-
-
 def _path(
     head: Any, settings: Sequence[Mapping[str, Any]], rows: LabelledData, few: FewRows | None = None
 ) -> list[Any]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NotConvergedWarning)
-        return fit_path(head, settings, **rows.arguments(), few=few)
+    return _quietly(fit_path, head, settings, **rows.arguments(), few=few)
 
 
 def _groups_outside_folds(rows: LabelledData, fold: IntArray, n_folds: int) -> BoolArray:

@@ -85,8 +85,7 @@ def infer_concept(head: Head, rows: LabelledData, rng: np.random.Generator) -> I
     logits = np.zeros((len(rows), counts.shape[1]))
     if np.all((of_class := counts.sum(axis=0)) >= np.where(of_class > 0, FOLDS, 0)):
         data, fold, everything = _exchanged(rows, labelled), rows.folds(FOLDS, rng), np.zeros(len(rows), dtype=np.intp)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NotConvergedWarning)  # calibration corrects for it
+        with warnings.catch_warnings(action="ignore", category=NotConvergedWarning):  # calibration corrects for it
             fitted = fit_folds(head, PENALTIES, data, BaseEstimator(), fold, FOLDS)
             tried = [
                 _calibrate(_all_logits(one[known]), *labels, possible)

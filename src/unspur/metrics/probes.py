@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 from scipy.optimize import minimize
-from scipy.special import log_expit
+from scipy.special import log_expit, log_softmax
 from sklearn.neural_network import MLPClassifier
 
 from unspur._arrays import on_numpy
@@ -131,7 +131,7 @@ class LinearProbe:
     def log_proba(self, Z: Array) -> FloatArray:
         """Log-probabilities, shape (n, k)."""
         # float64: nearly collinear columns have large weights of both signs
-        return _log_softmax((Z - self.centre) @ self.weights + self.bias)
+        return np.asarray(log_softmax((Z - self.centre) @ self.weights + self.bias, axis=1))
 
     @classmethod
     def fit(
@@ -278,7 +278,7 @@ class _HeldOutPredictions:
 
         def objective(x: FloatArray) -> tuple[float, FloatArray]:
             factor, bias = unit * np.exp(x[0]), x[1:] - x[1:].mean()
-            log_p = _log_softmax(factor * clipped + bias)
+            log_p = log_softmax(factor * clipped + bias, axis=1)
             slope = self.share[:, None] * (np.exp(log_p) - target)
             pull = BIAS_PRIOR / smallest * bias
             inner = slope.sum(axis=0) + pull
@@ -543,7 +543,7 @@ class _Problem:
         axes, _ = self.axes(candidates[0].units)
         logits = rows @ axes.lift(np.concatenate([along for along, _ in solved], axis=1))
         parts = np.split(logits, len(solved), axis=1)
-        return [_log_softmax(part + bias) for part, (_, bias) in zip(parts, solved, strict=True)]
+        return [log_softmax(part + bias, axis=1) for part, (_, bias) in zip(parts, solved, strict=True)]
 
     def path(
         self, candidates: list[_Candidate], Z: Array, codes: IntArray, weight: FloatArray
@@ -554,7 +554,7 @@ class _Problem:
         at = np.arange(len(codes)), codes
         for one in candidates:
             weights, bias = problem.solve(one.penalty, tolerance=1e-3, steps=100)
-            log_p = _log_softmax(rows @ weights + bias)
+            log_p = log_softmax(rows @ weights + bias, axis=1)
             yield one, log_p
             loss = float(np.average(np.minimum(-log_p[at], MAX_ROW_LOSS * np.log(self.k)), weights=weight))
             if loss > lowest + np.log(self.k) / 2:
@@ -608,7 +608,7 @@ class _Logistic:
                 loss = -float(self.weight @ log_p)
                 slope = (self.weight * sign * np.expm1(log_p))[:, None]
             else:
-                t = _log_softmax(t)
+                t = log_softmax(t, axis=1)
                 loss = -float(self.weight @ t[at])
                 slope = np.exp(t)
                 slope[at] -= 1.0
@@ -634,12 +634,6 @@ class _Logistic:
         if binary:
             w, b = np.concatenate([-w, w], axis=1) / 2, np.concatenate([-b, b]) / 2
         return self.axes.lift(w), np.asarray(b)
-
-
-def _log_softmax(t: FloatArray) -> FloatArray:
-    """Along the second axis, in float64."""
-    t = t - t.max(axis=1, keepdims=True)
-    return np.asarray(t - np.log(np.exp(t).sum(axis=1, keepdims=True)))
 
 
 class SmallNetwork:

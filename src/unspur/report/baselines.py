@@ -254,8 +254,7 @@ def compare_with(name: str, evaluate: Evaluator, removal: RemovalResult, probed:
 def _other_removal(name: str, evaluate: Evaluator, removal: RemovalResult, probed: IntArray) -> MethodResult:
     rows, test = evaluate.rows, evaluate.test
     remover = make_remover(name, "group", evaluate.seed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the result has the same facts: directions removed, and accuracy
+    with warnings.catch_warnings(action="ignore"):  # the result has the same facts: directions removed, and accuracy
         fit_remover(remover, rows["training"], rows.get("validation"))
         clean = cleaned(remover, rows)
     found = evaluate(PLAIN, clean)

@@ -89,8 +89,7 @@ def _recommended(spec: Mapping[str, Any], embeddings: Path) -> tuple[Draw, Remov
     train, deciding = _seen_by_remover(drawn, data)
     model = RobustClassifier(random_state=seed(_training_numbers(spec, "remover")))
     held_out = {} if deciding is None else deciding.labelled().arguments("_val")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TaskLostWarning)  # the record has the dimensions that tell
+    with warnings.catch_warnings(action="ignore", category=TaskLostWarning):  # the record has the dimensions that tell
         model.fit(**train.labelled().arguments(), **held_out)
     removal = Removal(model.removal_, model.remover_.spurious_, model.remover_.main_)
     # Its coefficients are for the original rows; on rows without the concept they give the same logits.

@@ -90,8 +90,7 @@ def fit_removal(named: Mapping[str, Any], train: Rows, validation: Rows | None, 
     if named["name"] == "none":
         return Removal.none(train.Z.shape[1])
     remover = estimator(REMOVERS, named, rng)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TaskLostWarning)  # the record has the dimensions that tell
+    with warnings.catch_warnings(action="ignore", category=TaskLostWarning):  # the record has the dimensions that tell
         fit_remover(remover, train.labelled(), None if validation is None else validation.labelled())
     return Removal(remover.removal_, remover.spurious_, remover.main_)
 

@@ -189,8 +189,8 @@ def _on_cores(compute: Compute, tasks: Sequence[Task], jobs: int) -> Generator[_
         for outcome in outcomes:  # noqa: UP028 — `yield from` would close joblib's generator outside the block below
             yield outcome
     finally:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # joblib warns of what it cancels; RunStoppedError says it better
+        # Joblib warns of what it cancels; RunStoppedError says it better.
+        with warnings.catch_warnings(action="ignore"):
             outcomes.close()
 
 

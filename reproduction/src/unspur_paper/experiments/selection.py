@@ -49,8 +49,7 @@ def select_first_pair(
             ({"max_spurious": 1, "max_main": 0}, CONCEPT),
         ):
             tried = clone(jse).set_params(**parameters, **limits)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+            with warnings.catch_warnings(action="ignore"):
                 tried.fit(**arguments)
             total += float(next(iter(tried.trace_)).verdict.losses[label].mean())
         return total
