@@ -28,10 +28,10 @@ from unspur.cli.options import (
     LocalPath,
     MethodName,
     RowOptions,
+    check_output,
     force_option,
     json_option,
     options_of_rows,
-    refuse_input_as_output,
     row_options,
     seed_option,
     with_default,
@@ -152,14 +152,12 @@ def compare_command(
       unspur compare train.npz --test test.npz --main bird \
           --concept background --head ERM --head DFR
     """
-    from unspur._files import refuse_existing
     from unspur.compare import compare
     from unspur.exceptions import InputError
     from unspur.report.tables import comparison_table
 
     if csv_file is not None:
-        refuse_input_as_output(csv_file, given.file, given.validation, given.test_file)
-        refuse_existing(csv_file, overwrite=force)
+        check_output(csv_file, given.file, given.validation, given.test_file, overwrite=force)
     found = read_splits(given, left_out_of="the fit of removers", together=True)
     read = found.rows
     rows = with_test_rows(read, seed, given.clusters)

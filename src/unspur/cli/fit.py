@@ -20,6 +20,7 @@ from unspur.cli.options import (
     FITTING_PARAMETERS,
     LocalPath,
     RowOptions,
+    check_output,
     cluster_option,
     fitting_options,
     force_option,
@@ -28,7 +29,6 @@ from unspur.cli.options import (
     label_options,
     memory_option,
     options_of_rows,
-    refuse_input_as_output,
     require_removal_name,
     scratch_option,
     seed_option,
@@ -113,7 +113,6 @@ def fit(
       unspur fit big.zarr --dask tcp://host:8786 --main bird \
           --concept background --method LEACE --output background.safetensors
     """
-    from unspur._files import refuse_existing
     from unspur.io.dask_tables import connected
 
     ctx = click.get_current_context()
@@ -121,9 +120,8 @@ def fit(
         raise click.UsageError("--memory and --dask cannot be combined.")
     if scratch is not None and memory is None:
         raise click.UsageError("--scratch has an effect only with --memory.")
-    refuse_input_as_output(output, *given.file, ctx.params["validation"])
+    check_output(output, *given.file, ctx.params["validation"], overwrite=force)
     require_removal_name(output, "--output")
-    refuse_existing(output, overwrite=force)
     show_progress = not as_json and sys.stderr.isatty()
     _refuse_unknown_options(ctx, method)
     splits = read_splits(

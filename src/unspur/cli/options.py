@@ -260,8 +260,9 @@ def options_of_rows(values: Mapping[str, Any]) -> list[tuple[str, str]]:
     return options
 
 
-def refuse_input_as_output(output: str, *inputs: str | None) -> None:
-    """Raise InputError if the output is an input file, or lies in a folder that is read."""
+def check_output(output: str, *inputs: str | None, overwrite: bool) -> None:
+    """Raise InputError if the output is an input file, lies in a folder that is read, or exists and is to be kept."""
+    from unspur._files import refuse_existing
     from unspur._reading import PARQUET
     from unspur.embed.store import is_store
     from unspur.exceptions import InputError
@@ -275,6 +276,7 @@ def refuse_input_as_output(output: str, *inputs: str | None) -> None:
         if name is not None and Path(name).is_dir() and Path(name).resolve() in above:
             kind = "embedding store" if is_store(Path(name)) else "folder of the rows,"
             raise InputError(f"--output {output} lies in the {kind} {name}; choose another place.")
+    refuse_existing(output, overwrite=overwrite)
 
 
 def require_removal_name(path: str, option: str) -> None:

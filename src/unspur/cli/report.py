@@ -24,12 +24,12 @@ from unspur.cli.options import (
     LocalPath,
     MethodName,
     RowOptions,
+    check_output,
     fitting_options,
     force_option,
     json_option,
     options_of_rows,
     outside_option,
-    refuse_input_as_output,
     require_removal_name,
     row_options,
     seed_option,
@@ -205,17 +205,14 @@ def _refuse_contradictions(
 
 
 def _refuse_in_the_way(output: str, save: str | None, inputs: tuple[str | None, ...], force: bool) -> None:
-    from unspur._files import refuse_existing
-
-    refuse_input_as_output(output, *inputs)
+    check_output(output, *inputs, overwrite=force)
     if Path(output).suffix.lower() not in (".html", ".htm"):
         raise click.UsageError(f"--output {output}: the page is HTML; give it a name that ends in .html.")
     if save is not None:
         if Path(save).resolve() == Path(output).resolve():
             raise click.UsageError(f"--save and --output are both {output}; they are two files.")
         require_removal_name(save, "--save")
-        refuse_existing(save, overwrite=force)
-        refuse_input_as_output(save, *inputs)
+        check_output(save, *inputs, overwrite=force)
 
 
 def _columns_to_show(show: str | None, given: RowOptions[str]) -> dict[str, tuple[str, ...]]:

@@ -29,6 +29,7 @@ from unspur.cli.options import (
     Conditions,
     LocalPath,
     RowOptions,
+    check_output,
     cluster_option,
     force_option,
     gather_rows,
@@ -37,7 +38,6 @@ from unspur.cli.options import (
     json_option,
     memory_option,
     optional_label_options,
-    refuse_input_as_output,
     seed_option,
     where_option,
 )
@@ -107,7 +107,6 @@ def apply(
       unspur apply background.safetensors new.npz --output new-clean.npz
       unspur apply background.safetensors big/*.parquet --output big-clean
     """
-    from unspur._files import refuse_existing
     from unspur.exceptions import InputError
     from unspur.io.files import WRITABLE_FILES, is_parquet, write_rows
     from unspur.io.parquet import clean_parquet
@@ -123,8 +122,7 @@ def apply(
         rows = clean_parquet(remover, file, output, labels, ignore, overwrite=force)
         _report_rows(output, rows, remover, as_json)
         return
-    refuse_input_as_output(output, *file, removal)
-    refuse_existing(output, overwrite=force)
+    check_output(output, *file, removal, overwrite=force)
     remover = load(removal)
     _refuse_features(_features_in(remover, file), {"--label": labels, "--ignore": ignore})
     table = carry_labels(read_rows(file, labels, ignore, where), labels)
@@ -187,7 +185,6 @@ def predict(
           --concept background --label id --output predictions.csv
     """
     from unspur import RobustClassifier, load
-    from unspur._files import refuse_existing
     from unspur._reading import PARQUET
     from unspur.exceptions import InputError
     from unspur.io.files import write_rows
@@ -198,8 +195,7 @@ def predict(
     kinds = (".csv", ".npz", *PARQUET)
     if Path(output).suffix.lower() not in kinds:
         raise click.UsageError(f"--output {output}: predictions are written as {', '.join(kinds)}. Name it so.")
-    refuse_input_as_output(output, *given.file, model)
-    refuse_existing(output, overwrite=force)
+    check_output(output, *given.file, model, overwrite=force)
     classifier = load(model)
     if not isinstance(classifier, RobustClassifier):
         raise InputError(
@@ -422,7 +418,7 @@ def card(
           --concept background --output birds.md
     """
     from unspur import RobustClassifier, load
-    from unspur._files import atomic, refuse_existing
+    from unspur._files import atomic
     from unspur.report import card as model_card
 
     if given.file and not (given.main and given.concept):
@@ -430,8 +426,7 @@ def card(
     if not given.file and (given.main or given.concept or given.where or given.clusters):
         raise click.UsageError("--main, --concept, --cluster and --where are about rows; give a FILE with them.")
     if output is not None:
-        refuse_input_as_output(output, *given.file, model)
-        refuse_existing(output, overwrite=force)
+        check_output(output, *given.file, model, overwrite=force)
     saved = load(model)
     certificate, accuracy = _certificate_and_accuracy(saved, given, seed) if given.file else (None, None)
     text = model_card(saved, certificate=certificate, accuracy=accuracy, title=title)
