@@ -53,7 +53,7 @@ def test_first_block_costs_the_uniform_code_and_the_rest_its_probabilities():
 
 def test_frequency_code_of_a_small_case():
     """Krichevsky–Trofimov for 0, 0, 1 (any order): ½ · ¾ · (½ / 3)."""
-    from unspur.metrics.description import _frequency_bits
+    from unspur.metrics.information import _frequency_bits
 
     assert _frequency_bits(np.array([0, 1, 0]), 2) == pytest.approx(-np.log2(0.5 * 0.75 * 0.5 / 3))
 

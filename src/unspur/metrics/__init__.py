@@ -1,6 +1,5 @@
 """Accuracy by group, leakage of a concept from rows, and comparison of subspaces."""
 
-from unspur.metrics.description import DescriptionLength, description_length
 from unspur.metrics.groups import (
     GroupAccuracy,
     GroupScorer,
@@ -11,8 +10,14 @@ from unspur.metrics.groups import (
     worst_difference,
     worst_group_scorer,
 )
+from unspur.metrics.information import (
+    DescriptionLength,
+    description_length,
+    explained_variance,
+    reconstruction_error,
+)
 from unspur.metrics.leakage import Leakage, NumericLeakage, leakage
-from unspur.metrics.recovery import explained_variance, principal_angles, reconstruction_error, shared_variance
+from unspur.subspace import principal_angles, shared_variance
 
 __all__ = [
     "DescriptionLength",
