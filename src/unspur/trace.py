@@ -189,25 +189,13 @@ class Trace:
             raise ValueError(f"the trace has Δ = {saved['delta']:.3g} and weight decay {saved['weight_decay']:.3g}")
         scores = {row["weight_decay"]: (row["loss"], row["standard_error"]) for row in saved["weight_decay_scores"]}
         steps = tuple(_step_from_dict(step) for step in saved["steps"])
-        about = {name: saved[name] for name in _ABOUT if name in saved}
-        require_kinds(about, {name: _ABOUT[name] for name in about}, "the trace")
-        complete, task = saved.get("complete", True), saved.get("task")
-        require_kinds(complete, bool, "whether a search was complete")
-        require_kinds(saved.get("reused", 0), int, "the number of rows that were used twice")
+        later = {name: saved[name] for name in _SAVED_LATER if name in saved}
+        require_kinds(later, {name: _SAVED_LATER[name] for name in later}, "the trace")
+        task = saved.get("task")
         if task is not None:
             require_kinds(task, _SAVED_TASK, "what is left of the task")
             task = TaskPredictability(**task)
-        return cls(
-            steps,
-            saved["stopped"],
-            saved["delta"],
-            saved["weight_decay"],
-            scores,
-            **about,
-            complete=complete,
-            task=task,
-            reused=saved.get("reused", 0),
-        )
+        return cls(steps, saved["stopped"], saved["delta"], saved["weight_decay"], scores, **later, task=task)
 
     @property
     def passed(self) -> str:
@@ -400,9 +388,16 @@ _SAVED_STEP = {
 }
 #: Level of tests in files of the first versions, which do not say it.
 _FIRST_LEVEL = 0.05
-#: Labels of a trace; files of the first versions do not have them.
 _CLASS = (str, *MAYBE_NUMBER)
-_ABOUT = {"concept": str, "concept_class": _CLASS, "main": str, "main_class": _CLASS}
+#: What files of the first versions do not have.
+_SAVED_LATER = {
+    "concept": str,
+    "concept_class": _CLASS,
+    "main": str,
+    "main_class": _CLASS,
+    "complete": bool,
+    "reused": int,
+}
 _SAVED = {
     "steps": [_SAVED_STEP],
     "stopped": str,
