@@ -51,9 +51,9 @@ def test_every_point_is_a_removal_of_that_strength(partial, sets):
 def test_points_are_drawn_where_their_figures_are():
     found = toy_findings()
     chart = charts.strength_chart(found)
-    assert [name for name, _ in chart.curves] == ["worst group", "average over groups", "linear probe"]
+    assert [name for name, _ in chart["curves"]] == ["worst group", "average over groups", "linear probe"]
     for (_, points), value in zip(
-        chart.curves,
+        chart["curves"],
         (
             lambda at: at.accuracy.worst,
             lambda at: at.accuracy.group_average,
@@ -66,8 +66,8 @@ def test_points_are_drawn_where_their_figures_are():
         order = np.argsort([value(at) for at in found.strengths], kind="stable")
         heights = np.array([one.y for one in points])[order]
         assert np.all(np.diff(heights) <= 0)  # larger shares are higher up
-    assert [line[0] for line in chart.lines] == ["0", "0.5", "0.75", "1"]
-    assert [line[1] for line in chart.lines] == [False, False, False, True]
+    assert [line[0] for line in chart["lines"]] == ["0", "0.5", "0.75", "1"]
+    assert [line[1] for line in chart["lines"]] == [False, False, False, True]
 
 
 def test_the_page_has_the_chart_and_a_table_of_the_same_figures(partial):
@@ -85,9 +85,9 @@ def test_the_page_has_the_chart_and_a_table_of_the_same_figures(partial):
 def test_with_several_concepts_the_probe_is_the_best_of_all():
     found = several_findings()
     chart = charts.strength_chart(found)
-    assert chart.curves[2][0] == "linear probe, the best of all concepts"
+    assert chart["curves"][2][0] == "linear probe, the best of all concepts"
     last = max(found.strengths[-1].leakage.values(), key=lambda leak: leak.accuracy - leak.chance)
-    assert chart.lines[-1][2][2][0] == f"{100 * last.accuracy:.1f}"
+    assert chart["lines"][-1][2][2][0] == f"{100 * last.accuracy:.1f}"
 
 
 @quick_probes()

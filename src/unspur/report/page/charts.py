@@ -263,23 +263,12 @@ class CurvePoint:
     title: str
 
 
-@dataclass(frozen=True, slots=True)
-class StrengthChart:
-    """Curves over the strength, by name, in a chart of `height` pixels, and a table of the same figures.
+def strength_chart(findings: Findings) -> dict[str, Any] | None:
+    """Worst group, average over groups and the best linear probe for a concept; None without other strengths.
 
-    Lines of the table are a strength, whether it is that of the removal, the cells (figure, interval), and a penalty.
+    Curves are drawn in a chart of `height` pixels, on which `y_ticks` lie. Lines of a table have the same figures:
+    a strength, whether it is that of the removal, the cells (figure, interval), and a penalty.
     """
-
-    curves: tuple[tuple[str, tuple[CurvePoint, ...]], ...]
-    x_ticks: tuple[Tick, ...]
-    #: Heights in pixels, and labels.
-    y_ticks: tuple[Tick, ...]
-    height: float
-    lines: tuple[tuple[str, bool, tuple[tuple[str, str], ...], str], ...]
-
-
-def strength_chart(findings: Findings) -> StrengthChart | None:
-    """Worst group, average over groups and the best linear probe for a concept; None without other strengths."""
     if not findings.strengths:
         return None
     probe = "linear probe" if len(findings.concepts) == 1 else "linear probe, the best of all concepts"
@@ -305,21 +294,22 @@ def strength_chart(findings: Findings) -> StrengthChart | None:
         for at, (share, (low, high)) in zip(findings.strengths, values, strict=True):
             title = f"{name} at strength {at.strength:g}: {formatting.percent(share)} ({formatting.bounds(low, high)})"
             points.append(CurvePoint(across(at.strength), height(share), height(low), height(high), title))
-        curves.append((name, tuple(points)))
-    lines = tuple(
+        curves.append((name, points))
+    lines = [
         (
             f"{at.strength:g}",
             at.strength == findings.strength,
-            tuple((f"{100 * values[k][0]:.1f}", formatting.bounds(*values[k][1])) for values in series.values()),
+            [(f"{100 * values[k][0]:.1f}", formatting.bounds(*values[k][1])) for values in series.values()],
             "–" if at.penalty is None else f"{at.penalty:g}",
         )
         for k, at in enumerate(findings.strengths)
-    )
-    ticks = tuple(
+    ]
+    y_ticks = [
         Tick(height(scale.low + tick.at / 100 * (scale.high - scale.low)), tick.label) for tick in share_ticks(scale)
-    )
-    x_ticks = tuple(Tick(across(at.strength), f"{at.strength:g}") for at in findings.strengths)
-    return StrengthChart(tuple(curves), x_ticks, ticks, _CURVE_BOTTOM + 22.0, lines)
+    ]
+    x_ticks = [Tick(across(at.strength), f"{at.strength:g}") for at in findings.strengths]
+    height_of_chart = _CURVE_BOTTOM + 22.0
+    return {"curves": curves, "x_ticks": x_ticks, "y_ticks": y_ticks, "height": height_of_chart, "lines": lines}
 
 
 def accuracy_table(findings: Findings) -> dict[str, Any]:
@@ -423,40 +413,8 @@ def _cell(
     return dict(zip(names, (f"{100 * share:.1f}", formatting.bounds(*interval), *signed, *beside), strict=True))
 
 
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """One probe: the label it looks for, in which rows, its figures as text, and where to draw them."""
-
-    of: str
-    rows: str
-    series: int
-    figure: str
-    interval: str
-    chance: str
-    p: str
-    whisker: Whisker
-    rule: float
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeSection:
-    """Probes that belong together, with a title and an explanation."""
-
-    title: str
-    says: str
-    probes: tuple[Probe, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Leaks:
-    """Sections of probes on one scale."""
-
-    parts: tuple[ProbeSection, ...]
-    ticks: tuple[Tick, ...]
-
-
-def leaks(findings: Findings) -> Leaks:
-    """Linear probes of the certificate, those of other methods, and the small network."""
+def leaks(findings: Findings) -> dict[str, Any]:
+    """Linear probes of the certificate, those of other methods, and the small network: sections on one scale."""
     before, after = ("original rows", 0), (f"after {findings.method}", 1)
     certified = [
         (concept_name(findings, name), *when, leak)
@@ -490,10 +448,12 @@ def leaks(findings: Findings) -> Leaks:
         ("A linear probe for the concept after other methods", "The same probe, for comparison.", others),
         ("A linear probe for the task", "Higher is better: this is what should stay.", task),
     )
-    sections = (
-        ProbeSection(title, says, tuple(_probe(*one, scale) for one in lines)) for title, says, lines in parts if lines
-    )
-    return Leaks(tuple(sections), tuple(share_ticks(scale)))
+    sections = [
+        {"title": title, "says": says, "probes": [_probe(*one, scale) for one in lines]}
+        for title, says, lines in parts
+        if lines
+    ]
+    return {"parts": sections, "ticks": share_ticks(scale)}
 
 
 def concept_name(findings: Findings, name: str) -> str:
@@ -514,20 +474,21 @@ def _network(findings: Findings) -> str:
     return "One hidden layer of 64 units: it finds what the linear probe does not, and removal does not hide that."
 
 
-def _probe(of: str, rows: str, series: int, leak: Leakage, scale: Scale) -> Probe:
+def _probe(of: str, rows: str, series: int, leak: Leakage, scale: Scale) -> dict[str, Any]:
+    """One probe: the label it looks for, in which rows, its figures as text, and where to draw them."""
     figure, interval = f"{100 * leak.accuracy:.1f}", formatting.bounds(leak.low, leak.high)
     at = scale.at(leak.accuracy), scale.at(leak.low), scale.at(leak.high)
-    return Probe(
-        of=formatting.clipped(of, 80),
-        rows=rows,
-        series=series,
-        figure=figure,
-        interval=interval,
-        chance=f"{100 * leak.chance:.0f}",
-        p=formatting.p_value(leak.p),
-        whisker=Whisker(*at, 9.0, series, f"{rows}: {figure} % ({interval})"),
-        rule=scale.at(leak.chance),
-    )
+    return {
+        "of": formatting.clipped(of, 80),
+        "rows": rows,
+        "series": series,
+        "figure": figure,
+        "interval": interval,
+        "chance": f"{100 * leak.chance:.0f}",
+        "p": formatting.p_value(leak.p),
+        "whisker": Whisker(*at, 9.0, series, f"{rows}: {figure} % ({interval})"),
+        "rule": scale.at(leak.chance),
+    }
 
 
 @dataclass(frozen=True, slots=True)
