@@ -1,5 +1,6 @@
 """Removals in every layer of a network: `scrub`, `Scrubbing` and what it measures."""
 
+import copy
 import json
 import warnings
 import weakref
@@ -342,6 +343,20 @@ class TestFold:
         assert gpt2.lm_head.weight is gpt2.transformer.wte.weight
         assert torch.equal(folded.transformer.wte.weight, gpt2.transformer.wte.weight)
         assert not torch.equal(folded.lm_head.weight, gpt2.lm_head.weight)
+
+    def test_the_copy_can_be_saved_after_hidden_states_were_asked_for(self, gpt2, tmp_path):
+        # transformers then leaves hooks in the model that cannot be pickled.
+        batch = inputs(batches()[0])
+        model = copy.deepcopy(gpt2)
+        model(**batch, output_hidden_states=True)
+        hooks = sum(len(module._forward_hooks) for module in model.modules())
+        folded = scrub(model, batches(), "flag", layers=["transformer.ln_f"]).fold(model, batch).model
+        torch.save(folded, tmp_path / "folded.pt")
+        again = torch.load(tmp_path / "folded.pt", weights_only=False)
+        states = [one(**batch, output_hidden_states=True).hidden_states for one in (folded, again)]
+        assert len(states[0]) == 4
+        assert all(torch.equal(*pair) for pair in zip(*states, strict=True))
+        assert sum(len(module._forward_hooks) for module in model.modules()) == hooks  # the model is as it was
 
     @pytest.mark.parametrize("forbidden", [None, -np.inf, np.nan])
     def test_a_model_with_random_parts_is_refused(self, gpt2, forbidden):

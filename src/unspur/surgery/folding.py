@@ -422,6 +422,8 @@ def _model(nodes: list[Any], constants: dict[str, Array], output: str, n_in: int
 #: Largest difference between the folded and the hooked model, relative to the largest output: rounding in float32, of
 #: weights that were multiplied once more, through all layers. Half types have fewer digits.
 MAX_DIFFERENCE = {"float64": 1e-8, "float32": 1e-3, "bfloat16": 0.1, "float16": 0.1}
+#: Module of transformers that records hidden states by hooks.
+_CAPTURING = "transformers.utils.output_capturing"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -481,8 +483,21 @@ def fold_network(model: Any, scrubbing: Scrubbing, batch: Mapping[str, Any]) -> 
             expected = model(**inputs)
         with remaining.attach(changed):
             _require_same(expected, changed(**inputs))
+    _drop_capturing_hooks(changed)
     in_order = {layer: folded[layer] for layer in scrubbing.layers if layer in folded}
     return FoldedNetwork(changed, MappingProxyType(in_order), remaining)
+
+
+def _drop_capturing_hooks(model: Any) -> None:
+    """Drop the hooks by which transformers records hidden states: they cannot be pickled.
+
+    They change no output, and transformers installs them again when hidden states are asked for.
+    """
+    for module in model.modules():
+        hooks = module._forward_hooks
+        for key in [key for key, hook in hooks.items() if getattr(hook, "__module__", None) == _CAPTURING]:
+            del hooks[key]
+        module.__dict__.pop("_output_capturing_hooks_installed", None)
 
 
 def _fold_layer(model: Any, layer: str, removal: AffineMap, place: tuple[str | int, ...]) -> tuple[str, ...]:
