@@ -121,6 +121,37 @@ def test_figures_are_those_of_evaluate(toy, tmp_path, monkeypatch, own_test_file
     assert not any("too optimistic" in warning for warning in told["warnings"])
 
 
+def test_rows_of_the_fit_are_said_to_be_that_and_nothing_else(toy, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, part in (("train", slice(0, 300)), ("test", slice(300, 500)), ("new", slice(500, 700))):
+        np.savez(f"{name}.npz", Z=toy.Z[part], bird=BIRDS[toy.y[part]], place=PLACES[toy.concept[part]])
+    unspur("fit", "test.npz", *LABELS, "--output", "r.safetensors")
+    for test, sentence in (
+        ("test.npz", "200 of the 200 rows measured were used in the fit; results on them are too optimistic."),
+        ("new.npz", "A saved removal does not record its training rows;"),  # control
+    ):
+        rows = ["train.npz", "--test", test, *LABELS, "--json"]
+        evaluated = json.loads(unspur("evaluate", "r.safetensors", *rows))["notes"]
+        reported = json.loads(unspur("report", *rows, "--removal", "r.safetensors", "--force"))["warnings"]
+        for notes in (evaluated, reported):
+            (note,) = (note for note in notes if "too optimistic" in note)
+            assert note.startswith(sentence), notes
+
+
+@pytest.mark.parametrize("method", [(), ("--method", "JSE")])
+def test_rows_that_lack_one_of_two_concepts_are_not_said_to_be_fitted_on(table, method):
+    table["time"] = np.where(table["f4"] > 0, "day", "night")
+    table.loc[:99, "place"] = np.nan
+    table.loc[50:199, "time"] = np.nan
+    table.iloc[:550].to_csv("train.csv", index=False)
+    table.iloc[550:].to_csv("test.csv", index=False)
+    options = (*LABELS, "--concept", "time", "--ignore", "shot")
+    unspur("fit", "train.csv", *options, *method, "--output", "r.safetensors")
+    unspur("report", "train.csv", "--test", "test.csv", *options, "--removal", "r.safetensors")
+    # A classifier was fitted on the 350 rows that have both, a removal on the 500 that have one of them.
+    assert "<span>550 rows to train heads on" in Path("report.html").read_text(encoding="utf-8")
+
+
 def test_rows_may_be_chosen_by_a_column(table):
     table["split"] = np.resize(["train", "train", "test", "val"], len(table))
     table.to_csv("rows.csv", index=False)

@@ -89,7 +89,7 @@ def evaluate(removal: str, given: RowOptions[str], seed: int, as_json: bool) -> 
     notes = splits.notes + note_shared_rows(rows) + note_single_classes(rows["test"])
     found = evaluate_removal(Evaluator.of(rows, seed), remover, cleaned(remover, rows))
     results = dict(zip(("as it is", "removed"), found.results, strict=True))
-    caveat = caveat_about_test_rows(given.file, held_out="test" not in splits.rows)
+    caveat = caveat_about_test_rows(remover, splits.rows.get("test"), given.file)
     if as_json:
         heads = {name: result.of_head() for name, result in results.items()}
         heads |= {f"{name}, group-weighted": r.weighted.of_head() for name, r in results.items() if r.weighted}

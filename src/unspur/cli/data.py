@@ -438,9 +438,13 @@ def note_single_classes(test: LabelledData) -> list[str]:
     )
 
 
-def caveat_about_test_rows(file: str, *, held_out: bool) -> str:
-    """A sentence about test rows that a saved removal may have seen; with `held_out`, they are rows of `file`."""
-    if held_out:
+def caveat_about_test_rows(remover: Remover, test: LabelledData | None, file: str) -> str:
+    """A sentence about test rows that a saved removal has seen or may have seen; None: some rows of `file`."""
+    from unspur.removers.base import HELD_OUT_ADVICE
+
+    if test is not None and (used := remover.used_rows_note(test.X)):
+        return f"{used}. {HELD_OUT_ADVICE}"
+    if test is None:
         return (
             f"Test rows are 30 % of each group of {file}; if the removal was fitted on some of them, these results are "
             "too optimistic. Heads are trained on the other rows."

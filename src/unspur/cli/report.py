@@ -144,7 +144,7 @@ def report_command(
     splits = read_splits(given, saved, shown=shown)
     rows, test, notes = splits.rows, splits.tables.get("test"), splits.notes
     if saved is not None:
-        notes = [*notes, caveat_about_test_rows(given.file, held_out=test is None)]
+        notes = [*notes, caveat_about_test_rows(saved, rows.get("test"), given.file)]
     if test is None:
         held = draw_test_mask(rows["training"], seed)
         test = splits.tables["training"].select(np.flatnonzero(held))

@@ -61,6 +61,8 @@ PROJECTION_TOL = 1e-3
 MAX_OUTSIDE_SHARE = 1e-6
 #: Share of a factor below which it has no component along a direction of the basis.
 MIN_FACTOR_SHARE = 1e-12
+#: What to do where rows of the fit are measured.
+HELD_OUT_ADVICE = "Pass rows that were held out."
 _SCALAR = (str, int, float, type(None))
 
 
@@ -202,15 +204,14 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             together = copied
             more = len(copied) - int(copied.max()) - 1
             notes.append(f"{more:,} of the {len(z):,} rows measured are copies of others and count once with them")
-        used, from_file = self._used_rows(z), not hasattr(self, "_training_rows")
+        used, from_file = self.used_rows_note(z), not hasattr(self, "_training_rows")
         if from_file and not used:
             notes.append("read from a file: cannot tell whether some of these rows were used in the fit")
         elif not from_file and self._training_rows is None:
             notes.append("fitted on too many rows: cannot tell whether some of these rows were used in the fit")
         if used:
-            text = f"{'; '.join(used)}; results on them are too optimistic"
-            warnings.warn(f"{text}. Pass rows that were held out.", UsedRowsWarning, stacklevel=2)
-            notes.append(text)
+            warnings.warn(f"{used}. {HELD_OUT_ADVICE}", UsedRowsWarning, stacklevel=2)
+            notes.append(used)
         with one_thread_if_small(z):
             self.certificate_ = certify(
                 type(self).__name__,
@@ -241,6 +242,11 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 f"enough: pass X[::{k}], with y[::{k}] and concept[::{k}]."
             )
         return X
+
+    def used_rows_note(self, z: Array) -> str:
+        """What to say of rows (n, d) some of which the fit has used, or ""."""
+        used = self._used_rows(z)
+        return f"{'; '.join(used)}; results on them are too optimistic" if used else ""
 
     def _used_rows(self, z: Array) -> list[str]:
         """Sentences about rows that the fit has used, equal or equal up to rounding; empty if there are none."""

@@ -137,9 +137,7 @@ def measure(
     methods = methods_to_compare(compare, remover)
     rows = _rows(remover, train, test, validation, (main, concept))
     training, testing = rows["training"], rows["test"]
-    # On these rows, or on those of them whose concept is known.
-    fitted_on = (training.X, training.X[training.concept_known])
-    fitted = any(fingerprint(row_hashes(z)) == remover.training_hash_ for z in fitted_on)
+    fitted_rows = _fitted_rows(remover, training)
     notes = _about_columns(training.X, remover) if notes is None else [note[:1].upper() + note[1:] for note in notes]
     content = content_of(pictures, texts, len(testing))
     names = _ids(ids, content, len(testing), numbers)
@@ -184,10 +182,7 @@ def measure(
         main=main,
         concepts=testing.concept_names,
         classes=testing.main.classes,
-        # A fit uses rows of which at least one concept is known.
-        train_rows=int(
-            np.any([label.present for label in training.concepts], axis=0).sum() if fitted else len(training)
-        ),
+        train_rows=len(training) if fitted_rows is None else fitted_rows,
         judged=tuple(results),
         group=testing.group,
         groups=tuple(before.accuracy.labels()),
@@ -206,11 +201,11 @@ def measure(
         pixels=pixels,
         saliency=saliency,
         origin=origin_of(remover, rows, command=command, saved=saved, remarks=remarks, seed=seed),
-        warnings=(*_warnings(remover, rows, results, guarantees.used), *notes),
+        warnings=tuple(dict.fromkeys((*_warnings(remover, rows, results, guarantees.used), *notes))),
         choice=removal.choice,
         source=shlex.join(["FILE", "--main", main, *named]) if source is None else source,
         keep=_next_command(remover, command, saved),
-        fitted_on_these=fitted,
+        fitted_on_these=fitted_rows is not None,
         # The file that rows are numbered in, if their names are such numbers.
         numbered=numbers[0] if numbers is not None and names[0] == f"row {numbers[1][0] + 1}" else "",
         tilt=_tilt(remover.removal_),
@@ -219,6 +214,16 @@ def measure(
         audit=_audit(training, columns, seed) if columns else None,
         **_of_the_fit(remover, testing, main),
     )
+
+
+def _fitted_rows(remover: Remover, rows: LabelledData) -> int | None:
+    """Number of these rows that a removal was fitted on; None if it was fitted on others, or if that cannot be told."""
+    known = rows.concept_known
+    if fingerprint(row_hashes(rows.X)) == remover.training_hash_:
+        # A fit of several concepts may have used rows that lack one of them, or not: that is not recorded.
+        certain = np.array_equal(known, np.any([label.present for label in rows.concepts], axis=0))
+        return int(known.sum()) if certain else None
+    return int(known.sum()) if fingerprint(row_hashes(rows.X[known])) == remover.training_hash_ else None
 
 
 def _audit(rows: LabelledData, columns: Mapping[str, Array], seed: int) -> Audit | None:

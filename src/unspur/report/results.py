@@ -212,8 +212,8 @@ class Findings:
     nonlinear, nonlinear_before : accuracy of a small network for each concept after the removal, and before.
     choice : sentences that say how the penalties of the heads were chosen.
     source : "FILE --main … --concept …", which describes the rows to the command line; "" if no file has them.
-    train_rows : number of training rows; only those with a known concept if the removal was fitted on them.
-    fitted_on_these : whether the removal was fitted on the training rows.
+    train_rows : number of training rows; with `fitted_on_these`, of those that the removal was fitted on.
+    fitted_on_these : whether the removal was fitted on the training rows, and it is known on which of them.
     numbered : the file in which "row 7" is the seventh row; "" if rows have other names.
     keep : a command that saves the removal, or applies the saved one.
     strength : share of the removal that was applied.
