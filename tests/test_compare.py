@@ -530,7 +530,9 @@ def test_validation_rows_that_are_too_few_are_pooled_as_in_a_classifier():
     together = Rows(*(np.concatenate(pair) for pair in zip(train[:3], few[:3], strict=True)))
     expected = compare(together, test, None, *methods)
     assert [result.held_out for result in (none, jse)] == [result.held_out for result in expected]
-    assert "X_val" in jse.python  # which the classifier pools as well
+    for result in (none, jse):
+        assert "# X, y, concept: training rows, followed by validation rows\n" in result.python
+        assert "X_val" not in result.python
     # Enough rows are not pooled, and methods that test no directions need none.
     for names, validation in ((["none", "JSE"], rows(2)), (["none", "LEACE"], few)):
         assert not any(

@@ -235,7 +235,7 @@ def _all_combinations(
     heads: Sequence[str],
     seed: int,
     notes: tuple[str, ...],
-    write_python: Callable[[Comparison], str],
+    write_python: Callable[..., str],
     describe: Callable[[UnspurError], str],
     report: Callable[[str], object],
 ) -> list[Comparison]:
@@ -263,7 +263,7 @@ def _all_combinations(
         except UnspurError as error:
             pooled_sets = sets.pooled_for(remover_name) if isinstance(error, GroupSizeError) else None
             if pooled_sets is not None:
-                shared = (*notes, POOLED)
+                shared, write_python = (*notes, POOLED), partial(write_python, were_pooled=True)
                 return _all_combinations(pooled_sets, removers, heads, seed, shared, write_python, describe, report)
             problem, spent = describe(error), time.perf_counter() - start
         if clean is not None and clean.digest not in probed:
@@ -504,10 +504,11 @@ def _python(
     *,
     validation: bool,
     clusters: bool,
+    were_pooled: bool = False,
 ) -> str:
     """Code that fits a combination to X, y and concept, with validation rows and clusters if there are any.
 
-    The penalty of a head after a removal is chosen again.
+    The penalty of a head after a removal is chosen again. If validation rows `were_pooled`, they are among X.
     """
     rows = ["X", "y", "concept", *(["clusters"] if clusters else [])]
     shared = {} if missing_concept is None else {"missing_concept": missing_concept}
@@ -516,7 +517,7 @@ def _python(
     if result.remover == "none":
         model, names = f"{result.head}({_written(result.parameters | shared)})", [result.head]
     else:
-        if validation:
+        if validation and not were_pooled:
             arguments += [f"{name}_val={name}_val" for name in rows]
         kind, options = class_and_options(result.remover)
         known = inspect.signature(removers.REMOVERS[kind]).parameters
@@ -533,7 +534,8 @@ def _python(
     imports = [f"from unspur import {', '.join(name for name in names if name not in others)}"]
     imports = [line for line in imports if len(names) > len(others)]
     imports += [f"from {home} import {name}" for name, home in others.items()]
-    return "\n".join([*imports, "", f"model = {model}", f"model.fit({', '.join(arguments)})"])
+    told = [f"# {', '.join(rows)}: training rows, followed by validation rows"] if were_pooled else []
+    return "\n".join([*imports, "", *told, f"model = {model}", f"model.fit({', '.join(arguments)})"])
 
 
 def _home(name: str) -> str:
