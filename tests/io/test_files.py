@@ -277,6 +277,14 @@ def test_names_of_any_length_give_a_short_message(tmp_path):
     assert len(str(error.value)) < 500
 
 
+def test_underscores_are_no_part_of_a_number(tmp_path):
+    (tmp_path / "rows.csv").write_text("f0,f1,y\n1,2,1_0\n1_00.25,4,b\n")
+    with pytest.raises(InputError, match=r"column 'f0' holds '1_00\.25' in row 2, which is not a number"):
+        read_table(tmp_path / "rows.csv", ("y",))
+    (tmp_path / "rows.csv").write_text("f0,f1,y\n1,2,1_0\n100.25,4,b\n")  # control
+    assert read_table(tmp_path / "rows.csv", ("y",)).columns["y"].tolist() == ["1_0", "b"]
+
+
 PACKED_AND_PLAIN = {
     "rows.csv": b"f0,f1,y\n1,2,a\n3,4,b\n",
     "rows.tsv": b"f0\tf1, in mm\ty\n1\t2\ta\n3\t4\tb\n",  # a comma in a header is no separator here

@@ -306,12 +306,13 @@ def _read_csv(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> T
         for line in filter(None, lines):
             if len(line) != len(header):
                 raise InputError(f"{path}: row {len(rows) + 1} has {len(line)} fields; the header has {len(header)}.")
+            fields = [line[i] for i in wanted]
             try:
-                rows.append(np.array([line[i] for i in wanted], dtype=np.float64))
+                rows.append(np.array(fields, dtype=np.float64))
             except ValueError:  # an empty field, or none that is a number
-                if any(_number(line[i]) is None for i in wanted):
-                    _refuse_text(path, {i: header[i] for i in wanted}, len(rows) + 1, chain([line], lines))
-                rows.append(np.array([_number(line[i]) for i in wanted], dtype=np.float64))
+                rows.append(np.array([_number(field) for field in fields], dtype=np.float64))  # None becomes NaN
+            if (np.isnan(rows[-1]).any() or "_" in "".join(fields)) and None in map(_number, fields):
+                _refuse_text(path, {i: header[i] for i in wanted}, len(rows), chain([line], lines))
             texts.append([line[i] for i in aside])
     if not rows:
         raise InputError(f"{path} has a header but no rows.")
@@ -321,6 +322,8 @@ def _read_csv(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> T
 
 def _number(field: str) -> float | None:
     """A field as a number; NaN if it is empty, None if it is not a number."""
+    if "_" in field:  # Python reads 1_000 as a number
+        return None
     try:
         return float(field) if field.strip() else float("nan")
     except ValueError:
