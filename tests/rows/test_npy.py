@@ -136,6 +136,13 @@ def test_faults_are_named(toy, tmp_path):
         open_rows([path, saved(toy.Z, tmp_path, "other.npy")])
 
 
+@pytest.mark.parametrize("name", ["birds.csv", "birds.TSV.gz", "birds.npz"])
+def test_files_of_other_kinds_are_told_what_to_become(tmp_path, name):
+    (tmp_path / name).write_text("f0,f1\n1,2\n")
+    with pytest.raises(InputError, match=r"birds\.\S+ is not .*open_rows reads Parquet files and \.npy arrays.*Write"):
+        open_rows(tmp_path / name)
+
+
 def test_a_budget_below_what_columns_need_is_refused_with_the_sum(toy, tmp_path):
     path = saved(toy.Z, tmp_path)
     with pytest.raises(InputError, match=r"memory='100 kB' .* 1,200 rows × 128 bytes .* are 153.6 kB.*'1MB'"):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from unspur._arrays import is_of, is_tensor, on_numpy
-from unspur._reading import PARQUET
+from unspur._reading import PARQUET, TEXT_TABLES
 from unspur._typing import Array
 from unspur.exceptions import InputError
 from unspur.rows.source import Columns, MemoryRows, RowSource
@@ -130,6 +130,7 @@ def open_rows(
     >>> JSE().fit(rows, rows.column("bird"), concept=rows.column("background"))  # doctest: +SKIP
     """
     files = find_files(paths)
+    _refuse_tables_in_memory(files)
     kind = _kind(files[0])
     if kind in SINGLE_FILES:
         if len(files) > 1:
@@ -144,6 +145,17 @@ def open_rows(
     if check:
         rows.check()
     return rows
+
+
+def _refuse_tables_in_memory(files: Sequence[Path]) -> None:
+    """Raise InputError for files that can only be read as a whole."""
+    for path in files:
+        if path.name.lower().endswith((*TEXT_TABLES, ".npz")):
+            raise InputError(
+                f"{path} is not a file whose rows can stay there: open_rows reads Parquet files and "
+                f"{', '.join(SINGLE_FILES)} arrays. Write the rows as one of these, such as by DataFrame.to_parquet of "
+                "pandas; or read them into memory, and pass the array to fit."
+            )
 
 
 def _kind(path: Path) -> str:
