@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from unspur import JSE, LEACE
-from unspur._text import MarkupTable, in_markdown
+from unspur._text import MarkupTable, counted, in_markdown
 from unspur.datasets import make_toy
 from unspur.metrics import group_accuracy
 
@@ -104,3 +104,7 @@ def test_markdown_shows_names_as_they_are():
     assert (caption, notes) == ("A caption:", "- a note")
     assert table.count("\n") == 3  # a name with a line end does not break it
     assert all(line.replace("\\|", "").count("|") == 3 for line in table.splitlines())
+
+
+def test_one_thing_is_not_counted_as_several():
+    assert [counted(n, "row") for n in (0, 1, 2, 1200)] == ["0 rows", "1 row", "2 rows", "1,200 rows"]

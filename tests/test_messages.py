@@ -157,12 +157,14 @@ CASES = {
     ),
     "no concept is known": Case(LabelError, changed("background", ALL, None), "{concept} is missing in all 600 rows."),
     "gaps in the main label": Case(
-        LabelError, changed("bird", FEW, None), "{y} is missing in 3 rows; only {concept} may have missing values."
+        LabelError,
+        changed("bird", FEW, None),
+        "{y} is missing in 3 rows; only {concept} may have missing values. Drop such rows, or fill in the label.",
     ),
     "gaps in the main label of validation rows": Case(
         LabelError,
         BIRDS,
-        "{y_val} is missing in 3 rows; only {concept} may have missing values.",
+        "{y_val} is missing in 3 rows; only {concept} may have missing values. Drop such rows, or fill in the label.",
         validation=changed("bird", FEW, None),
     ),
     "a main class of validation rows alone": Case(

@@ -31,6 +31,11 @@ def brief(what: object, most: int = MAX_QUOTED_CHARACTERS) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
+def counted(number: int, what: str) -> str:
+    """A number of things: "1 row", "1,200 rows"."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def filled(text: str, indent: str = "", further: str | None = None, width: int = WIDTH) -> str:
     """A text wrapped at spaces, by default to 80 columns; lines after the first start with `further`."""
     further = indent if further is None else further

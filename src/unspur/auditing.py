@@ -35,7 +35,7 @@ from scipy.stats import t as student
 from unspur._arrays import is_missing
 from unspur._data import TEST_SHARE, LabelledData, as_matrix
 from unspur._resources import one_thread_if_small
-from unspur._text import WIDTH, filled, lines_of, one_line, padded
+from unspur._text import WIDTH, counted, filled, lines_of, one_line, padded
 from unspur._text import columns as text_columns
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.clusters import cluster_codes, one_per_row, row_hashes
@@ -197,8 +197,8 @@ class Audit:
     def __str__(self) -> str:
         lines = [
             filled(
-                f"Audit of {len(self.columns) + len(self.not_judged):,} columns against {one_line(self.main)}: "
-                f"{self.rows:,} rows, accuracy of a plain layer {100 * self.accuracy:.1f} %"
+                f"Audit of {counted(len(self.columns) + len(self.not_judged), 'column')} against "
+                f"{one_line(self.main)}: {self.rows:,} rows, accuracy of a plain layer {100 * self.accuracy:.1f} %"
             ),
             "",
         ]
@@ -223,7 +223,7 @@ class Audit:
         """What was found, in one or two sentences."""
         if not self.columns:
             return "No column could be judged."
-        corrected = f"level {self.level:g}, corrected for {len(self.columns):,} columns"
+        corrected = f"level {self.level:g}, corrected for {counted(len(self.columns), 'column')}"
         if not self.named:
             return f"No column is both visible and used while it travels with {self.main} ({corrected})."
         names = [one_line(column.name) for column in self.named]
@@ -245,8 +245,8 @@ class Audit:
         most = max(small, key=lambda column: column.smallest_group)
         of_which = f" of {self.drawn_from:,} from which they were drawn" if self.drawn_from else ""
         return (
-            f"None can be removed with these rows: {one_line(most.name)} has {most.smallest_group:,} in its smallest "
-            f"group (a class of {self.main} and a value){of_which}. A removal and its test need about "
+            f"With these rows no removal could be tested: {one_line(most.name)} has {most.smallest_group:,} in its "
+            f"smallest group (a class of {self.main} and a value){of_which}. A removal and its test need about "
             f"{MIN_REMOVABLE_ROWS}, of which {SMALLEST_GROUP} are held out. Collect rows of that group."
         )
 
@@ -785,7 +785,7 @@ def _verdict(column: AuditedColumn, named: bool, travels: bool, visible: bool, u
     """What the three tests say, in words; `judged` columns were tested."""
     if named:
         return NAMED
-    corrected = f"not significant after correction for {judged:,} columns"
+    corrected = f"not significant after correction for {counted(judged, 'column')}"
     if not travels:
         alone = column.association.low > 0
         return f"its association with the task is {corrected}" if alone else "no sign that it travels with the task"

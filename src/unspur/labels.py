@@ -13,6 +13,7 @@ import numpy as np
 
 from unspur._arrays import is_missing, on_numpy
 from unspur._reading import brief
+from unspur._text import counted
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError, LabelError, MissingCodeWarning
 
@@ -270,9 +271,10 @@ def require_no_missing(label: ClassLabel, concepts: Sequence[str]) -> None:
     """Raise LabelError where the main label is missing in some rows."""
     if not label.present.all():
         raise LabelError(
-            "{label} is missing in {rows} rows; only {concepts} may have missing values.",
+            "{label} is missing in {rows}; only {concepts} may have missing values. Drop such rows, or fill in the "
+            "label.",
             label=label.name,
-            rows=int(np.sum(~label.present)),
+            rows=counted(int(np.sum(~label.present)), "row"),
             concepts=" and ".join(concepts) or "concept",
         )
 

@@ -108,7 +108,7 @@ def test_a_column_that_could_not_be_tested_is_named_but_no_command_removes_it(ta
     assert told["next"] is None
     said = " ".join(unspur("audit", "few.csv", "--main", "bird", *aside).split())
     assert "Next:" not in said
-    assert "None can be removed with these rows: place has 13 in its smallest group" in said
+    assert "With these rows no removal could be tested: place has 13 in its smallest group" in said
     assert "too few rows in its smallest group to remove it and test that" in said
     enough = json.loads(unspur("audit", "birds.csv", "--main", "bird", "--json", *aside))  # the control
     assert enough["columns"][0]["smallest_group"] == min(len(rare), np.sum((bird == "wren") & (place == "sea"))) > 33

@@ -273,11 +273,11 @@ def test_columns_are_matched_by_name(toy, fitted):
     reports = [invoke("evaluate", *files, folder / f"{name}.csv", *labels, code=0) for name in ("rows", "turned")]
     assert reports[0] == reports[1]
     frame.rename(columns={"f3": "g"}).to_csv(folder / "other.csv", index=False)
-    assert "lacks the columns 'f3'" in invoke(
+    assert "lacks the column 'f3'" in invoke(
         "apply", folder / "r.safetensors", folder / "other.csv", *keep, "--output", folder / "o.csv"
     )
     frame.assign(extra=1.0).to_csv(folder / "more.csv", index=False)
-    assert "has columns 'extra' that the removal does not know" in invoke(
+    assert "has a column 'extra' that the removal does not know" in invoke(
         "apply", folder / "r.safetensors", folder / "more.csv", *keep, "--output", folder / "o.csv"
     )
 

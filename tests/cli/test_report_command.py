@@ -397,7 +397,7 @@ def test_a_removal_of_other_columns_is_refused(table):
     unspur("fit", "rows.csv", *LABELS, "--ignore", "shot", "--output", "r.safetensors")
     table.rename(columns={"f0": "g0"}).to_csv("other.csv", index=False)
     said = unspur("report", "other.csv", *LABELS, "--ignore", "shot", "--removal", "r.safetensors", code=1)
-    assert "lacks the columns" in said
+    assert "lacks the column 'f0'" in said
 
 
 @pytest.mark.parametrize("how", ["held out", "chosen", "a file"])

@@ -1,5 +1,8 @@
 """A table of one's own becomes examples with labels, or says which line is wrong."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
@@ -102,6 +105,16 @@ def test_missing_files_are_counted_and_named(photos):
     photos.write_text("image,y\na.png,1\n" + "".join(f"gone{i}.png,0\n" for i in range(5)))
     with pytest.raises(InputError, match=r"5 of 6 images .*: gone0\.png, gone1\.png, gone2\.png and 2 more.*root="):
         TableExamples.read(photos, root)
+
+
+@pytest.mark.parametrize("folder", [".", ".."])
+def test_folders_that_are_called_by_dots_are_shown_by_their_path(photos, monkeypatch, folder):
+    monkeypatch.chdir(photos.parent / "photos")
+    place = re.escape(str(Path(folder).resolve()))
+    for name, message in (("../../b.png", rf"not inside of {place}\. Give"), ("gone.png", rf"is not in {place}: gone")):
+        photos.write_text(f"image,y\n{name},1\n")
+        with pytest.raises(InputError, match=message):
+            TableExamples.read(photos, folder)
 
 
 @pytest.mark.parametrize(

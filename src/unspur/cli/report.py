@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from unspur._text import counted
 from unspur.cli.completion import column_names, columns_of
 from unspur.cli.console import echo_json, progress_bar, say, say_command, say_where
 from unspur.cli.data import caveat_about_test_rows, draw_test_mask, read_splits, require_disjoint_clusters
@@ -362,7 +363,9 @@ def row_content(show: str, table: Table, root: Path | None, *, allow_outside: bo
         return {"pictures": values}
     missing = sum(value is None or value != value for value in values.tolist())
     if missing:
-        raise InputError(f"{show} of {table.path} is empty in {missing} rows; every row that is shown needs a value.")
+        raise InputError(
+            f"{show} of {table.path} is empty in {counted(missing, 'row')}; every row that is shown needs a value."
+        )
     words = [str(value) for value in values.tolist()]
     if not all(Path(word).suffix.lower() in PICTURE_SUFFIXES for word in words):
         return {"texts": words}

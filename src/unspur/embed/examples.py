@@ -34,6 +34,7 @@ from tqdm import tqdm
 
 from unspur._extras import require
 from unspur._reading import brief, listed, require_regular, suffix_of
+from unspur._text import counted
 from unspur._typing import Array
 from unspur.embed.tables import ID, IMAGE, PAIR, TEXT, StoredPictures, read_example_table
 from unspur.exceptions import InputError, Parameter
@@ -343,7 +344,7 @@ def inside_of(folder: Path, name: str, listing: Path, *, allow_outside: bool = F
             listing=listing,
             name=brief(name, MAX_NAME_SHOWN),
             where=where,
-            folder=folder,
+            folder=_shown(folder),
             root=Parameter("root"),
             allow_outside=Parameter("allow_outside", True),
         )
@@ -508,18 +509,24 @@ def _kind(columns: Mapping[str, Any], table: Path) -> Kind:
     return "image" if IMAGE in columns else "text"
 
 
+def _shown(folder: Path) -> Path:
+    """A folder as messages name it: in full if it is called by dots, which would end the sentence."""
+    return folder.resolve() if folder.name in ("", "..") else folder
+
+
 def _require_files(root: Path, names: Sequence[str], table: Path, *, allow_outside: bool) -> None:
     missing = [name for name in names if not inside_of(root, name, table, allow_outside=allow_outside).is_file()]
     if missing:
         more = f" and {len(missing) - MAX_FILES_NAMED} more" if len(missing) > MAX_FILES_NAMED else ""
         named = ", ".join(brief(name, MAX_NAME_SHOWN) for name in missing[:MAX_FILES_NAMED])
         raise InputError(
-            "{missing} of {listed} images that {table} names are not in {folder}: {names}. Paths are relative to the "
-            "folder that is given with {root}.",
+            "{missing} of {listed} that {table} names {are} not in {folder}: {names}. Paths are relative to the folder "
+            "that is given with {root}.",
             missing=len(missing),
-            listed=len(names),
+            listed=counted(len(names), "image"),
             table=table,
-            folder=root,
+            are="is" if len(missing) == 1 else "are",
+            folder=_shown(root),
             names=named + more,
             root=Parameter("root"),
         )

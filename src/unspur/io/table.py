@@ -115,11 +115,13 @@ class Table:
         if names is not None and self.features is not None:
             missing = [name for name in names if name not in self.features]
             if missing:
-                raise InputError(f"{self.path} lacks the columns {quoted(missing)} that the removal was fitted on.")
+                columns = "column" if len(missing) == 1 else "columns"
+                raise InputError(f"{self.path} lacks the {columns} {quoted(missing)} that the removal was fitted on.")
             unknown = [name for name in self.features if name not in set(names)]
             if unknown:
+                columns = "a column" if len(unknown) == 1 else "columns"
                 raise InputError(
-                    f"{self.path} has columns {quoted(unknown)} that the removal does not know. Name labels with "
+                    f"{self.path} has {columns} {quoted(unknown)} that the removal does not know. Name labels with "
                     "--label, and other columns with --ignore."
                 )
             order = [self.features.index(name) for name in names]
