@@ -270,7 +270,7 @@ def test_labels_of_more_than_two_classes(here):
         (["m.safetensors", "new.csv", "--output", "out"], "predictions are written as .csv, .npz, .parquet", 2),
         (["m.safetensors", "new.csv", "--output", "kept.csv"], "exists and is kept", 1),
         (["m.safetensors", "new.csv", "--output", "new.csv", "--force"], "is an input file", 1),
-        (["m.safetensors", "narrow.csv", "--output", "out.csv"], "lacks the columns 'f0'", 1),
+        (["m.safetensors", "narrow.csv", "--output", "out.csv"], "lacks the column 'f0'", 1),
         (["m.safetensors", "narrow.npz", "--output", "out.csv"], "has 5 features; the removal was fitted on 6", 1),
         (["m.safetensors", "new.csv", "--concept", "background", "--output", "out.csv"], "with --main", 2),
         (["m.safetensors", "new.csv", "--main", "place", "--output", "out.csv"], "has no column 'place'", 1),
@@ -331,6 +331,21 @@ def test_other_verbs_use_the_removal_of_a_classifier(saved, here):
     assert 0 < told["removed"]["worst"] <= 1
     page = ["report", "train.csv", "--test", "new.csv", *LABELS, "--ignore", "id", "--removal", saved, "--json"]
     assert json.loads(unspur(*page))["spurious"] == 1
+
+
+def test_groups_have_the_names_of_the_fit_where_gaps_made_whole_numbers_fractions(here):
+    def numbers(frame):
+        return frame.assign(bird=(frame["bird"] == "water") * 1, background=(frame["background"] == "sea") * 1)
+
+    write(numbers(TRAIN), "train.parquet")
+    new = numbers(NEW).astype({"bird": float, "background": float})
+    new.loc[:9, ["bird", "background"]] = np.nan
+    write(new, "new.parquet")
+    unspur("fit", "train.parquet", *LABELS, "--ignore", "id", *FAST, "--output", "model.safetensors")
+    rows = ["new.parquet", *LABELS, "--ignore", "id"]
+    said = unspur("predict", "model.safetensors", *rows, "--output", "out.csv")
+    assert "bird=0, background=1" in said
+    assert "0.0" not in said
 
 
 def test_accuracies_on_rows_of_the_fit_are_not_passed_off_as_those_of_new_rows(tmp_path, monkeypatch):
@@ -448,7 +463,7 @@ def test_features_are_found_by_name_among_other_columns(saved, here):
         unspur("predict", saved, "new.csv", "--output", "out.csv", "--force")
         pd.testing.assert_frame_equal(pd.read_csv("wide-out.csv"), pd.read_csv("out.csv"))
     write(wide.drop(columns="f0"), "narrow.csv")
-    assert "lacks the columns 'f0'" in unspur("predict", saved, "narrow.csv", "--output", "none.csv", code=1)
+    assert "lacks the column 'f0'" in unspur("predict", saved, "narrow.csv", "--output", "none.csv", code=1)
     assert not Path("none.csv").exists()
 
 
@@ -481,4 +496,4 @@ def test_features_that_options_name(saved, here):
         assert "--label f3: f3 is a feature of the model" in said
     unspur("apply", saved, "new.parquet", *others, "--output", "clean.csv")  # the control
     write(NEW.drop(columns="f3"), "lacks.csv")
-    assert "lacks the columns 'f3'" in unspur("predict", saved, "lacks.csv", "--output", "no.csv", code=1)
+    assert "lacks the column 'f3'" in unspur("predict", saved, "lacks.csv", "--output", "no.csv", code=1)

@@ -461,19 +461,11 @@ def check_removal_labels(remover: Remover, data: LabelledData) -> list[str]:
     Concepts with classes that it was not fitted for raise LabelError.
     """
     from unspur.exceptions import LabelError
-    from unspur.trace import Trace, Traces
 
-    trace = remover.trace_
-    parts: Sequence[Trace] = [trace] if isinstance(trace, Trace) else []
-    parts = list(trace.parts.values()) if isinstance(trace, Traces) else parts
+    parts = _parts_of_trace(remover)
     names = list(dict.fromkeys(part.concept for part in parts))
-    several = bool(remover.concept_classes_) and isinstance(remover.concept_classes_[0], tuple)
-    known = list(remover.concept_classes_) if several else [remover.concept_classes_]
     main, concepts = data.main.name, data.concept_names
-    for i, label in enumerate(data.concepts):
-        name = label.name
-        place = names.index(name) if name in names else i if len(known) == len(concepts) else len(known)
-        classes = known[place] if place < len(known) else ()
+    for name, label, classes in zip(concepts, data.concepts, fitted_classes(remover, concepts), strict=True):
         if classes and (unknown := [value for value in label.classes if place_among(value, classes) is None]):
             raise LabelError(
                 f"{name} has the value {unknown[0]!r}, and the removal was fitted for a concept of the classes "
@@ -499,6 +491,26 @@ def check_removal_labels(remover: Remover, data: LabelledData) -> list[str]:
                 "directions and accuracies refer to all of them."
             )
     return _print_notes(notes)
+
+
+def _parts_of_trace(remover: Remover) -> list[Any]:
+    """The tests of a fit, one trace for each concept or class; none for methods without tests."""
+    from unspur.trace import Trace, Traces
+
+    trace = remover.trace_
+    return [trace] if isinstance(trace, Trace) else list(trace.parts.values()) if isinstance(trace, Traces) else []
+
+
+def fitted_classes(remover: Remover, concepts: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Classes that a saved removal knows of each concept, found by name or by place; () where it knows none."""
+    several = bool(remover.concept_classes_) and isinstance(remover.concept_classes_[0], tuple)
+    known = list(remover.concept_classes_) if several else [remover.concept_classes_]
+    names = list(dict.fromkeys(part.concept for part in _parts_of_trace(remover)))
+    places = [
+        names.index(name) if name in names else i if len(known) == len(concepts) else len(known)
+        for i, name in enumerate(concepts)
+    ]
+    return [known[place] if place < len(known) else () for place in places]
 
 
 def require_same_encoding(table: Table, other: Table) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from unspur._text import counted
 from unspur.cli.completion import columns_of
 from unspur.cli.console import echo_json, say, say_where, show
 from unspur.cli.data import (
@@ -17,6 +18,7 @@ from unspur.cli.data import (
     check_removal_labels,
     columns_of_files,
     conditions_on,
+    fitted_classes,
     label_names,
     labelled_rows,
     missing_values,
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from unspur import RobustClassifier
     from unspur.certificate import Certificate
     from unspur.io.table import Table
+    from unspur.labels import ClassLabel
     from unspur.metrics import GroupAccuracy
     from unspur.removers import Remover
 
@@ -157,7 +160,7 @@ def _report_rows(output: str, rows: int, remover: Remover, as_json: bool) -> Non
             }
         )
         return
-    say(f"{rows} rows, {removed} of {features} directions removed{remover.strength_note}: {output}")
+    say(f"{counted(rows, 'row')}, {removed} of {features} directions removed{remover.strength_note}: {output}")
 
 
 @click.command()
@@ -361,7 +364,19 @@ def _measured_accuracy(
         return float(right[y.present].mean())
     data = LabelledData(predicted, y, tuple(concepts), np.ones(n))  # rows may be in files, and are not needed
     check_removal_labels(classifier.remover_, data)
+    # Groups have the names of the fit: where some labels are missing, 0 may be 0.0 in a file.
+    fitted = fitted_classes(classifier.remover_, data.concept_names)
+    y = replace(y, classes=tuple(known[places].tolist()))
+    concepts = [_called_as(label, classes) for label, classes in zip(concepts, fitted, strict=True)]
+    data = LabelledData(predicted, y, tuple(concepts), np.ones(n))
     return accuracy_of(right[y.present], data.select(y.present))
+
+
+def _called_as(label: ClassLabel, classes: Sequence[Any]) -> ClassLabel:
+    """The label with the names that a fit has for its classes; others keep theirs."""
+    places = [place_among(value, classes) for value in label.classes]
+    names = (value if k is None else classes[k] for k, value in zip(places, label.classes, strict=True))
+    return replace(label, classes=tuple(names))
 
 
 def _report_predictions(
@@ -378,8 +393,7 @@ def _report_predictions(
         measured = accuracy if accuracy is None or isinstance(accuracy, float) else accuracy.to_dict()
         echo_json({"output": output, "rows": len(predicted), "predicted": counts, "accuracy": measured})
         return
-    rows = "1 row" if len(predicted) == 1 else f"{len(predicted)} rows"
-    say(f"{rows}, predicted as {', '.join(f'{name} ({n})' for name, n in counts.items())}.")
+    say(f"{counted(len(predicted), 'row')}, predicted as {', '.join(f'{name} ({n})' for name, n in counts.items())}.")
     if isinstance(accuracy, float):
         say(f"{100 * accuracy:.1f} % are right.")
     elif accuracy is not None:
