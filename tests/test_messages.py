@@ -180,10 +180,10 @@ CASES = {
         validation=changed("background", FEW, "sky"),
     ),
     "the concept is the task": Case(LabelError, {**BIRDS, "background": BIRDS["bird"]}, REMOVES_THE_TASK % "equal to"),
-    "the concept is the opposite of the task": Case(
+    "the concept is the task under other names": Case(
         LabelError,
         {**BIRDS, "background": np.where(TOY.y == 0, "w", "l")},
-        REMOVES_THE_TASK % "the exact opposite of",
+        REMOVES_THE_TASK % "the same label, under other class names, as",
     ),
     "a small group": Case(
         GroupSizeError, without(RARE[7:]), SMALL % ("{y}=land, {concept}=sea", 7) + MORE_ROWS + ANYWAY % 7

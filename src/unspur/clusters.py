@@ -132,6 +132,11 @@ def given_splits(
         splits.append((train, test))
     if not splits:
         raise InputError("cv: no row is in any test set. (A generator gives its splits once; pass a list of them.)")
+    if np.bincount(np.concatenate([test for _, test in splits])).max() > 1:
+        raise InputError(
+            "cv: a row is in two test sets; each row can be held out once. Use a splitter without repeats, such as "
+            "StratifiedKFold."
+        )
     return splits
 
 
@@ -162,7 +167,8 @@ def _splits(cv: Any, label: Array, clusters: IntArray | None, rows: Array | None
         own = () if clusters is None else (clusters,)  # what does not use them warns of them
         return list(cv.split(np.zeros((len(label), 1)) if rows is None else rows, label, *own))
     except ValueError as error:
-        how = " Pass clusters=, which are what it calls groups." if clusters is None else ""
+        asked = clusters is None and "groups" in str(error)
+        how = " Pass clusters=, which are what it calls groups." if asked else ""
         raise InputError(f"cv: {type(cv).__name__} cannot split these rows: {error}{how}") from None
 
 

@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, 
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
-from unspur._data import first_rows, fit_arguments, warn_if_on_another_scale
+from unspur._data import LabelledData, first_rows, fit_arguments, warn_if_on_another_scale
 from unspur._files import write_artifact
 from unspur._reading import brief, require_kinds
 from unspur._resources import one_thread_if_small
@@ -188,7 +188,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
                     setattr(head, name, getattr(self, name))
             self.remover_, self.selection_, self.head_ = remover, selection, head
             self.coef_, self.intercept_, self.classes_ = head.coef_, head.intercept_, data.classes
-            self.notes_ = (*notes, *selection.notes)
+            self.notes_ = (*_empty_groups(data.train), *notes, *selection.notes)
         return self
 
     def _fit_remover(self, remover: Remover, data: HeadData) -> tuple[HeadData, Remover, tuple[str, ...]]:
@@ -374,6 +374,16 @@ def _seeded(estimator: E, rng: np.random.Generator) -> E:
     if "random_state" in (parameters := estimator.get_params()) and parameters["random_state"] is None:
         estimator.set_params(random_state=int(rng.integers(2**31 - 1)))
     return estimator
+
+
+def _empty_groups(data: LabelledData) -> tuple[str, ...]:
+    """A note on groups without rows, which JSE refuses; with several concepts most combinations may be empty."""
+    empty = [data.group_name(int(number)) for number in np.flatnonzero(data.counts == 0)]
+    if not empty or len(data.concepts) > 1:
+        return ()
+    names = ", ".join(f"({name})" for name in empty)
+    labels = f"{data.main.name} and {data.concepts[0].name}"
+    return (f"No training row has {labels} = {names}: without such rows, no data can tell the two labels apart.",)
 
 
 def _missing_value(*estimators: BaseEstimator) -> Any:

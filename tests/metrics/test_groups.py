@@ -236,6 +236,16 @@ def test_no_concept_is_lost_by_its_name():
         result.count(y, light)
 
 
+@pytest.mark.parametrize("nothing", [None, np.nan])
+def test_missing_predictions_are_an_error_not_mistakes(nothing):
+    y, concept = np.tile([0.0, 0.0, 1.0, 1.0], 10), np.tile([0, 1], 20)
+    predicted = y.astype(object if nothing is None else float)
+    predicted[:3] = nothing
+    with pytest.raises(LabelError, match="3 of 40 predictions are missing"):
+        group_accuracy(y, predicted, concept)
+    assert group_accuracy(y[3:], predicted[3:], concept[3:]).worst == 1.0
+
+
 def test_predictions_of_another_kind_are_an_error_not_zero():
     with pytest.raises(LabelError, match="No predicted value"):
         group_accuracy(["0", "1", "0", "1"], [0, 1, 0, 1], [0, 0, 1, 1])

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import scipy.sparse
 from numpy.testing import assert_allclose
-from sklearn.model_selection import StratifiedKFold, TimeSeriesSplit
+from sklearn.model_selection import GroupKFold, KFold, RepeatedStratifiedKFold, StratifiedKFold, TimeSeriesSplit
 
 from tests.optional import pandas as pd
 from tests.optional import torch
-from unspur import INLP, JSE, LEACE, RLACE
+from unspur import INLP, JSE, LEACE, RLACE, RobustClassifier
 from unspur.datasets import make_toy
 from unspur.exceptions import ArgumentError, GroupSizeError, InputError, LabelError, NotFiniteError
 from unspur.heads import ERM, JTT, GroupWeighted
@@ -336,3 +336,34 @@ def test_no_folds_at_all_are_refused_with_what_to_pass():
     toy = make_toy(200, random_state=0)
     with pytest.raises(InputError, match=r"Pass cv=0\.2 for that, or cv=5"):
         JSE(cv=None).fit(toy.Z, toy.y, concept=toy.concept)
+
+
+@pytest.mark.parametrize("name", [lambda c: c, lambda c: 1 - c, lambda c: np.where(c == 1, "sea", "land")])
+def test_a_method_without_a_task_still_refuses_to_remove_it(toy, name):
+    for remover in (INLP(), RobustClassifier(INLP(), random_state=0)):
+        with pytest.raises(LabelError, match="are the same label in all 600 rows"):
+            remover.fit(toy.Z, toy.y, concept=name(toy.y))
+    INLP(max_directions=1).fit(toy.Z, toy.y, concept=toy.concept)  # control
+    INLP(max_directions=1).fit(toy.Z, np.linspace(0, 1, 600), concept=toy.concept)  # numbers are no such label
+
+
+def test_only_a_splitter_that_asks_for_groups_is_told_about_clusters(toy):
+    with pytest.raises(InputError, match="greater than the number of samples") as told:
+        fit(toy, cv=KFold(5000))
+    assert "clusters" not in str(told.value)
+    with pytest.raises(InputError, match="Pass clusters="):
+        fit(toy, cv=GroupKFold())
+
+
+def test_a_row_is_held_out_once_in_leakage_too(toy):
+    with pytest.raises(InputError, match="in two test sets"):
+        leakage(toy.Z, toy.concept, cv=RepeatedStratifiedKFold(n_splits=2, n_repeats=2))
+    leakage(toy.Z, toy.concept, cv=RepeatedStratifiedKFold(n_splits=2, n_repeats=1))  # control
+
+
+def test_a_group_without_rows_is_noted_where_it_is_not_refused(toy):
+    kept = (toy.y == 1) | (toy.concept == 0)
+    made = RobustClassifier(LEACE(), random_state=0).fit(toy.Z[kept], toy.y[kept], concept=toy.concept[kept])
+    assert any("No training row has y and concept = (0, 1)" in note for note in made.notes_)
+    whole = RobustClassifier(LEACE(), random_state=0).fit(toy.Z, toy.y, concept=toy.concept)
+    assert not any("No training row" in note for note in whole.notes_)

@@ -23,7 +23,7 @@ from unspur._reading import brief
 from unspur._text import MarkupTable, one_line
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import ArgumentError, InputError, LabelError
-from unspur.labels import ClassLabel, class_label, named_concepts, series_name
+from unspur.labels import ClassLabel, class_label, missing_values, named_concepts, series_name
 
 #: Most standard errors for which a p-value is computed (1e-299).
 MAX_STANDARD_ERRORS = 37.0
@@ -635,6 +635,11 @@ def _right(y: Array, predicted: Array, classes: tuple[Any, ...]) -> Array:
     truth, guess = np.asarray(on_numpy(y)).ravel(), np.asarray(on_numpy(predicted)).ravel()
     if truth.shape != guess.shape:
         raise LabelError(f"There are {len(guess)} predictions for {len(truth)} rows. Each row needs one.")
+    if missing := int(missing_values(guess, None).sum()):
+        raise LabelError(
+            f"{missing:,} of {len(guess):,} predictions are missing. Predict a class for each row, or leave these rows "
+            "out of all arguments."
+        )
     right = np.asarray(truth == guess, dtype=bool)
     if not right.any() and not set(guess.tolist()) & set(classes):
         raise LabelError(

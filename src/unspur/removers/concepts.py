@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -213,16 +213,25 @@ def require_few_codes(classes: tuple[Any, ...], rows: int, name: str) -> None:
         )
 
 
-def require_another_label(concepts: Concepts, main: ClassLabel, counts: BoolArray) -> None:
+def class_label_or_none(y: Array | None, name: str, n_rows: int) -> ClassLabel | None:
+    """The task as classes, if it can be read so; it is only compared with the concept."""
+    try:
+        return None if y is None else class_label(y, name, n_rows)
+    except LabelError:
+        return None
+
+
+def require_another_label(concepts: Mapping[str, Array], main: ClassLabel, counts: BoolArray) -> None:
     """Raise LabelError if a concept is the task, also under other names, in the rows that count.
 
     Parameters
     ----------
+    concepts : codes of each concept, shape (n,), by name.
     main : the task.
     counts : rows that have a concept, a task and a weight, shape (n,).
     """
     rows, y = np.flatnonzero(counts), main.codes
-    for name, codes in concepts.codes.items():
+    for name, codes in concepts.items():
         # For most labels a few rows show that they differ.
         if not _one_to_one(codes[rows[:1000]], y[rows[:1000]]) or not _one_to_one(codes[rows], y[rows]):
             continue

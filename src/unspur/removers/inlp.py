@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.utils._param_validation import StrOptions
 from tqdm.auto import tqdm
 
-from unspur._data import fit_arguments
+from unspur._data import LabelledData, fit_arguments
 from unspur._typing import Array, FloatArray
 from unspur._validation import (
     OPTIONAL_COUNT,
@@ -21,7 +21,9 @@ from unspur._validation import (
     sgd_settings,
 )
 from unspur.criteria import SMALLEST_GROUP, DirectionTests
+from unspur.labels import main_column
 from unspur.options import SGD
+from unspur.removers.concepts import class_label_or_none, require_another_label
 from unspur.removers.joint import EstimatedPair, FoldEstimates, Subspaces, choose_weight_decay, left_out_folds
 from unspur.removers.problems import (
     BinaryFit,
@@ -33,7 +35,7 @@ from unspur.removers.problems import (
     assign_folds,
     fit_each_concept,
 )
-from unspur.rows import CONCEPT
+from unspur.rows import CONCEPT, backend_of
 from unspur.solvers.coordinates import Geometry, LogisticCoordinates
 from unspur.solvers.descent import Outcome
 from unspur.solvers.held_out_losses import GroupLosses
@@ -149,6 +151,8 @@ class INLP(DirectionRemover):
             if not needs_y:  # nothing depends on the task
                 train["y"] = validation["y"] = None
             data = FitData.read(self, train, validation, needs_y=needs_y)
+            if not needs_y:
+                _require_another_label(data.train, y)
             inside, span = data.to_span_coordinates() if SGD.of(self.solver) is None else (data, None)
             found = fit_each_concept(inside, functools.partial(self._fit_binary, HeldOutSplitter.reusable_cv(self.cv)))
             removal = AffineMap.removing(found.spurious, found.centre)
@@ -252,3 +256,13 @@ class INLP(DirectionRemover):
         tags = super().__sklearn_tags__()
         tags.target_tags.required = False
         return tags
+
+
+def _require_another_label(data: LabelledData, y: Array | None) -> None:
+    """Raise LabelError if the concept is the task, which the fit itself does not look at."""
+    name, y = main_column(y)
+    main = None if backend_of(y) == "dask" else class_label_or_none(y, name, len(data))  # not computed to be compared
+    if main is None:
+        return
+    for label in data.concepts:
+        require_another_label({label.name: label.codes}, main, main.present & label.present & (data.weight > 0))

@@ -60,6 +60,7 @@ from unspur.removers.base import Remover
 from unspur.removers.concepts import (
     Concepts,
     balanced_weights,
+    class_label_or_none,
     indicators,
     read_concepts,
     require_another_label,
@@ -266,14 +267,6 @@ def _count(number: int, thing: str) -> str:
     return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
-def _class_label_or_none(y: Array | None, name: str, n_rows: int) -> ClassLabel | None:
-    """The task as classes, if it can be read so; it is only compared with the concept."""
-    try:
-        return None if y is None else class_label(y, name, n_rows)
-    except LabelError:
-        return None
-
-
 def _unnamed(names: tuple[str, ...]) -> bool:
     return names in ((), numbered("concept", len(names)))
 
@@ -378,8 +371,8 @@ class ClosedFormRemover(Remover):
         self._note_names((series,) if series and len(concepts.names) == 1 else concepts.names, names)
         main = self._main_label(task if self._needs_y else None, main_name, len(z), None if reset else self.classes_)
         weight = checked_weights(sample_weight, "sample_weight", len(z), relative=False) * concepts.present
-        if whole and (label := main or _class_label_or_none(task, main_name, len(z))) is not None:
-            require_another_label(concepts, label, label.present & (weight > 0))
+        if whole and (label := main or class_label_or_none(task, main_name, len(z))) is not None:
+            require_another_label(concepts.codes, label, label.present & (weight > 0))
         group = concepts.group if concepts.classes else None
         self._warn_of_outliers(concepts, weight)
         if self._form == "splince" and main is not None:
@@ -602,9 +595,9 @@ class LEACE(ClosedFormRemover):
         """Update the fit with more rows. The result equals a single `fit` on all rows.
 
         `concept_classes` names the classes at the first call (a tuple of them, or one per concept), when the first
-        rows do not show all. A number may be the same in all rows of a call. Columns of a concept that have names are
-        matched by name; those of arrays are taken in their order. Weights are those given: balancing would need all
-        rows at once.
+        rows do not show all. Each call needs a row with a known concept. A number may be the same in all rows of a
+        call. Columns of a concept that have names are matched by name; those of arrays are taken in their order.
+        Weights are those given: balancing would need all rows at once.
         """
         with self._fitting(X):
             self._validate_params()

@@ -255,8 +255,6 @@ class HeldOutSplitter:
         Directions are estimated from all rows outside the test set, so `train` must be those.
         """
         for k, (train, test) in enumerate(given_splits(self.cv, group, clusters), start=1):
-            if np.any(fold[test]):
-                raise InputError("cv: a row is in two test sets; each row can be held out once.")
             fold[test] = k
             times = np.bincount(train, minlength=len(fold))[present & (fold != k)]
             if np.any(times != 1):
@@ -368,7 +366,7 @@ def _require_different(y: ClassLabel, concept: ClassLabel, title: str) -> None:
             "tell the two apart. Rows where they disagree are needed.",
             about=title and f"{title}: ",
             label=concept.name,
-            how="equal to" if same.all() else "the exact opposite of",
+            how="equal to" if same.all() else "the same label, under other class names, as",
             main=y.name,
             rows=len(same),
         )
