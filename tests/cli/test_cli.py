@@ -120,12 +120,13 @@ def test_fit_with_a_strength(toy, tmp_path):
     assert "1.5 is not in the range 0<=x<=1" in shown
 
 
-def test_separate_validation_and_test_files(toy, tmp_path):  # fit and evaluate in processes of their own
+def test_separate_validation_and_test_files(toy, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     for name, part in (("train", slice(0, 400)), ("val", slice(400, 600)), ("test", slice(600, 800))):
         np.savez(tmp_path / f"{name}.npz", Z=toy.Z[part].astype(np.float32), y=toy.y[part], c=toy.concept[part])
     labels = ["--main", "y", "--concept", "c"]
     files = ["train.npz", "--validation", "val.npz", "--output", "r.safetensors"]
-    fit = json.loads(unspur("fit", *files, *labels, "--json", cwd=tmp_path))
+    fit = json.loads(invoke("fit", *files, *labels, "--json", code=0))
     assert fit["ambient"] == 6
     assert fit["trace"]["steps"]
     text = unspur("evaluate", "r.safetensors", "train.npz", "--test", "test.npz", *labels, cwd=tmp_path)
