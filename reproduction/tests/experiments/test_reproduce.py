@@ -29,7 +29,7 @@ FIGURES = (".svg", ".png") if find_spec("matplotlib") else ()
 MINE = """
 title = "A small one"
 presets = ["released"]
-runs = 12
+runs = 4
 metrics = ["average", "worst_group"]
 
 [dataset]
@@ -88,9 +88,9 @@ def test_a_smoke_run_of_every_spec(name, tmp_path, monkeypatch):
 
 class TestRuns:
     def test_a_second_run_computes_nothing_and_draws_the_same(self, mine, tmp_path):
-        assert "48 cells computed, 0 found" in unspur(mine, "--jobs", 1, "--output", tmp_path / "r")
+        assert "16 cells computed, 0 found" in unspur(mine, "--jobs", 1, "--output", tmp_path / "r")
         before = {path: path.read_bytes() for path in (tmp_path / "r" / "mine").iterdir()}
-        assert "0 cells computed, 48 found" in unspur(mine, "--jobs", 1, "--output", tmp_path / "r")
+        assert "0 cells computed, 16 found" in unspur(mine, "--jobs", 1, "--output", tmp_path / "r")
         assert {path: path.read_bytes() for path in (tmp_path / "r" / "mine").iterdir()} == before
 
     def test_the_pack_alone_is_enough_to_draw_from(self, mine, tmp_path):
@@ -105,13 +105,13 @@ class TestRuns:
         unspur(mine, "--jobs", 1, "--output", tmp_path / "r")
         unspur(mine, "--runs", 2, "--jobs", 1, "--output", tmp_path / "r")
         assert {line["runs"] for line in table(tmp_path / "r")} == {"2"}
-        assert "0 cells computed, 48 found" in unspur(mine, "--jobs", 1, "--output", tmp_path / "r")
+        assert "0 cells computed, 16 found" in unspur(mine, "--jobs", 1, "--output", tmp_path / "r")
 
     def test_only_one_method_then_the_rest(self, mine, tmp_path):
         told = unspur(mine, "--only", "ERM", "--jobs", 1, "--output", tmp_path / "r")
-        assert "24 cells computed" in told
+        assert "8 cells computed" in told
         assert {line["method"] for line in table(tmp_path / "r")} == {"ERM"}
-        assert "24 cells computed, 24 found" in unspur(mine, "--jobs", 1, "--output", tmp_path / "r")
+        assert "8 cells computed, 8 found" in unspur(mine, "--jobs", 1, "--output", tmp_path / "r")
 
     def test_fresh_computes_again(self, mine, tmp_path):
         unspur(mine, "--runs", 1, "--jobs", 1, "--output", tmp_path / "r")
@@ -218,6 +218,7 @@ class TestRuns:
 
 def test_a_killed_run_goes_on_where_it_was(mine, tmp_path):
     """kill -9 in the middle; then the same command finds what was stored, and ends as an undisturbed run does."""
+    mine.write_text(MINE.replace("runs = 4", "runs = 12"), encoding="utf-8")
     arguments = ["reproduce", str(mine), "--jobs", "2", "--output", str(tmp_path / "r")]
     command = [sys.executable, "-m", "unspur_paper", *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
