@@ -318,7 +318,7 @@ def test_an_existing_page_is_kept_unless_forced(table, tmp_path):
         (["--ignore", "shot", "--with", "MAGIC"], "MAGIC", 2),
         (["--ignore", "shot", "--cv", "1"], "one fold", 2),
         (["--ignore", "shot", "--test-where", "bird=land"], "--where must select the training rows", 2),
-        (["--show", "waterbirds", "--ignore", "shot"], "Name one of its columns", 2),
+        (["--show", "shots", "--ignore", "shot"], "Name one of its columns", 2),
         (["--ignore", "shot", "--output", "rows.csv"], "exists and is kept", 1),
         (["--ignore", "shot", "--output", "rows.csv", "--force"], "is an input file", 1),
         (["--ignore", "shot", "--output", "a.html", "--save", "a.html"], "they are two files", 2),
