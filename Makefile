@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEMO := $(VENV)/.demo
+# Tests start the program many times, which is quicker with its bytecode kept.
+export PYTHONDONTWRITEBYTECODE :=
 PYTHON_FILES := src tests reproduction trust benchmarks examples docs/conf.py docs/_ext
 
 .PHONY: demo report-birds picture test test-minimal test-oldest test-wheel trust trust-full lint types docs linkcheck bench defaults regret few-labels results frozen finetuned check clean

@@ -20,7 +20,6 @@ ABSENT = {name for name in (*EXTRAS, "docutils", "onnxruntime") if find_spec(nam
 #: Modules, or folders of them, that are about libraries from beginning to end.
 ABOUT = {
     "browser": ("jinja2", "PIL"),
-    "embed/test_hub.py": ("torch", "transformers"),
     "embed/test_huggingface.py": ("torch", "transformers"),
     "embed/test_images.py": ("PIL", "torch"),
     "report/test_pictures.py": ("PIL", "torch"),
@@ -35,6 +34,7 @@ ABOUT = {
     "surgery/test_export.py": ("onnx", "onnxruntime", "torch"),
     "surgery/test_hooks.py": ("torch",),
     "surgery/test_networks.py": ("torch", "transformers"),
+    "surgery/test_scrubbing.py": ("torch", "transformers"),
     "test_docs.py": ("docutils", "matplotlib", "pandas", "torch"),
 }
 #: Where the package may ask for an extra.

@@ -14,6 +14,7 @@ from scipy.stats import t as student
 from tests.labelled_rows import Rows
 from tests.optional import pandas as pd
 from tests.optional import torch
+from tests.probing import quick_probes
 from unspur import ERM, JSE, LEACE, GroupWeighted
 from unspur._data import decode_rows
 from unspur.cli import main
@@ -113,6 +114,7 @@ def test_a_class_that_only_validation_rows_have_is_named(left_out):
 
 
 @pytest.mark.parametrize("form", [list, lambda Z: pd.DataFrame(Z), lambda Z: torch.tensor(Z)])
+@quick_probes()
 def test_rows_and_labels_come_in_many_forms(form):
     films = np.arange(400) // 2
     plain = [(*rows(seed, n=400, rho=0.5)[:3], films + 1000 * seed) for seed in range(3)]
@@ -123,6 +125,7 @@ def test_rows_and_labels_come_in_many_forms(form):
         assert one.accuracy.correct.tolist() == other.accuracy.correct.tolist()
 
 
+@quick_probes()
 def test_validation_rows_without_a_concept_are_as_good_as_none():
     train, test, other = (rows(seed, n=400, rho=0.5) for seed in range(3))
     unknown = Rows(other.Z, other.y, [None] * 400)
@@ -275,9 +278,10 @@ def test_test_rows_may_all_be_of_one_class(tmp_path, label):
     assert f"Groups without test rows, which are left out: {empty}." in " ".join(done.output.split())
 
 
+@quick_probes()
 def test_concepts_of_several_classes_are_compared():
-    toy = make_toy(1500, d=8, rho=0.5, random_state=0)
-    kinds = np.digitize(toy.Z[:, 0] + np.random.default_rng(0).standard_normal(1500), [-0.7, 0.7])
+    toy = make_toy(800, d=8, rho=0.5, random_state=0)
+    kinds = np.digitize(toy.Z[:, 0] + np.random.default_rng(0).standard_normal(800), [-0.7, 0.7])
     results = compare(
         Rows(toy.Z, toy.y, kinds), Rows(toy.Z, toy.y, kinds), None, list(REMOVERS), ["ERM", "GroupWeighted"]
     )
@@ -313,6 +317,7 @@ def test_coordinates_of_the_span_change_no_answer(validated, monkeypatch):
         assert one.probes["concept"].accuracy == other.probes["concept"].accuracy
 
 
+@quick_probes()
 def test_combinations_are_evaluated_on_held_out_rows_and_not_on_test_rows(results):
     assert any(result.tied_with_best for result in results)
     assert min(result.held_out.above_best for result in results) == 0.0

@@ -10,6 +10,7 @@ import safetensors
 import safetensors.numpy
 
 from tests.optional import pandas as pd
+from tests.probing import quick_probes
 from unspur import JSE, SGD, PaperVariant, load
 from unspur._files import atomic
 from unspur.datasets import make_toy
@@ -423,6 +424,7 @@ def _array(name, value):
         (_array("right", 1e300), "NaN, infinity or numbers as large"),
     ],
 )
+@quick_probes()
 def test_a_removal_with_parts_of_another_kind_is_refused_when_it_is_read(fitted, tmp_path, change, says):
     """Not when its story is printed, or its rows are transformed, a day later."""
     path = tmp_path / "jse.safetensors"

@@ -1,5 +1,6 @@
 """Removers and heads of other packages, which offer them by entry points."""
 
+import importlib.metadata
 import json
 import os
 import subprocess
@@ -131,6 +132,19 @@ def test_names_are_listed_without_importing_the_package(acme):
     assert "acme" not in sys.modules
     assert REMOVERS["MeanGap"].__module__ == "acme"
     assert "acme" in sys.modules
+
+
+def test_packages_are_searched_once_and_again_after_an_installation(tmp_path, monkeypatch):
+    searched, plain = [], importlib.metadata.entry_points
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda **group: searched.append(group) or plain(**group))
+    (tmp_path / "site").mkdir()
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    for _ in range(2):
+        assert "MeanGap" not in REMOVERS
+        assert len(REMOVERS) == len(REMOVERS.own)
+    assert len(searched) == 1
+    install(tmp_path / "site")
+    assert "MeanGap" in REMOVERS
 
 
 def test_they_are_compared_and_broken_ones_do_not_break_the_rest(acme, toy):

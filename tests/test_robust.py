@@ -11,6 +11,7 @@ from sklearn.model_selection import cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from tests.heads.test_sklearn import _WithConcept
+from tests.probing import quick_probes
 from unspur import DFR, ERM, JSE, JTT, LEACE, GroupWeighted, RobustClassifier, load, open_rows, surgery
 from unspur.datasets import make_toy
 from unspur.exceptions import ArtifactError, FewRowsWarning, GroupSizeError
@@ -144,6 +145,7 @@ def test_other_layers_are_folded_as_well(head):
     assert_allclose(one.decision_function(one.transform(TEST.Z)), one.decision_function(TEST.Z), atol=1e-9)
 
 
+@quick_probes()
 def test_it_is_saved_in_one_file_with_its_removal(model, tmp_path):
     model.certificate(TEST.Z, TEST.y, TEST.concept)
     model.save(tmp_path / "model.safetensors")

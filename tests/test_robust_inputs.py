@@ -14,6 +14,7 @@ from sklearn.preprocessing import StandardScaler
 
 from tests.optional import pandas as pd
 from tests.optional import torch
+from tests.probing import quick_probes
 from unspur import AFR, DFR, ERM, JSE, JTT, LEACE, SUBG, GroupDRO, GroupWeighted, RobustClassifier, load, open_rows
 from unspur.datasets import make_toy
 from unspur.exceptions import (
@@ -159,6 +160,7 @@ def test_rows_without_a_concept_are_counted_in_the_notes():
 
 
 @pytest.mark.parametrize("where", ["classifier", "remover", "head"])
+@quick_probes()
 def test_a_code_for_not_known_is_that_of_all_parts(where, tmp_path):
     rng = np.random.default_rng(0)
     coded, fresh = (np.where(rng.random(1000) < 0.3, -1, part.concept) for part in (TRAIN, TEST))

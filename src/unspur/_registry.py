@@ -8,10 +8,12 @@ imported when it is asked for; if that fails, an `InputError` says so, and the o
 
 from __future__ import annotations
 
+import os
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from unspur._text import brief
@@ -45,10 +47,8 @@ REMOVER_POINTS, HEAD_POINTS = "unspur.removers", "unspur.heads"
 
 def offered(group: str, own: Mapping[str, Any]) -> dict[str, EntryPoint]:
     """Entry points of installed packages by name, without those whose name is taken; a warning names these."""
-    from importlib.metadata import entry_points
-
     found: dict[str, EntryPoint] = {}
-    for point in entry_points(group=group):
+    for point in _entry_points(group, _search_path()):
         if point.name in own or (point.name in found and point != found[point.name]):
             owner = "unspur" if point.name in own else _package(found[point.name])
             _warn_once(
@@ -58,6 +58,26 @@ def offered(group: str, own: Mapping[str, Any]) -> dict[str, EntryPoint]:
         else:
             found[point.name] = point
     return found
+
+
+def _search_path() -> tuple[tuple[str, int], ...]:
+    """Folders that packages are found in, and when each last changed, which it does with every installation."""
+
+    def changed(folder: str) -> int:
+        try:
+            return os.stat(folder or os.curdir).st_mtime_ns
+        except OSError:
+            return 0
+
+    return tuple((folder, changed(folder)) for folder in sys.path)
+
+
+@lru_cache(maxsize=8)
+def _entry_points(group: str, _path: tuple[tuple[str, int], ...]) -> tuple[EntryPoint, ...]:
+    """Entry points of a group. To find them, a file of every installed package is read, so they are kept."""
+    from importlib.metadata import entry_points
+
+    return tuple(entry_points(group=group))
 
 
 @cache

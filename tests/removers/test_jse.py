@@ -13,6 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
 from tests.entangled import entangled_rows
+from tests.probing import quick_probes
 from unspur import ERM, AffineMap, PaperVariant, Subspace, load, removers
 from unspur.datasets import make_toy
 from unspur.exceptions import (
@@ -485,7 +486,7 @@ def test_float16_rows_are_not_copied_as_a_whole():
     assert peak < 20_000 * 200 * 4  # a float32 copy
 
 
-def test_found_on_fifty_fresh_toy_sets_and_close_to_the_truth():
+def test_found_on_twenty_fresh_toy_sets_and_close_to_the_truth():
     """n = 2,000, ρ = 0.9: found in ≥ 90 % of runs; ≤ 15 % of z_sp left, ≥ 95 % of z_mt kept, worst group as if true."""
 
     def worst_group(transform, train, test):
@@ -495,8 +496,8 @@ def test_found_on_fifty_fresh_toy_sets_and_close_to_the_truth():
 
     found, dims, left, kept, untouched, worst = 0, [], [], [], [], []
     truth = AffineMap.removing(Subspace(np.eye(20)[:, :1]), np.zeros(20))
-    for seed in range(50):
-        train, test = make_toy(2000, rho=0.9, random_state=seed), make_toy(20_000, rho=0.0, random_state=10_000 + seed)
+    for seed in range(20):
+        train, test = make_toy(2000, rho=0.9, random_state=seed), make_toy(5000, rho=0.0, random_state=10_000 + seed)
         jse = fitted(train, random_state=seed)
         found += jse.spurious_.dim > 0
         clean = jse.transform(test.Z)
@@ -505,7 +506,7 @@ def test_found_on_fifty_fresh_toy_sets_and_close_to_the_truth():
         untouched.append(explained_variance(test.Z, test.Z[:, 0]))
         dims.append(jse.main_.dim)
         worst.append([worst_group(transform, train, test) for transform in (jse.transform, truth, np.asarray)])
-    assert found >= 45
+    assert found >= 18
     assert np.mean(dims) <= 1.2
     removed, best, nothing = 100 * np.mean(worst, axis=0)
     assert removed > best - 1.0
@@ -527,6 +528,7 @@ def test_a_task_that_never_had_a_direction_is_said_to_be_in_danger_where_it_is()
     assert abs(kept.spurious_.basis[0, 0]) > 0.98
 
 
+@quick_probes()
 def test_a_task_that_is_lost_to_an_easy_concept_is_said_and_kept_by_orthogonal_scores():
     z, y, c = entangled_rows()
     with pytest.warns(TaskLostWarning, match="although some did at first"):
@@ -590,6 +592,7 @@ def test_a_search_that_reaches_its_limit_keeps_what_it_has_and_says_so(tmp_path)
     assert not any("limit" in note for note in notes_on(whole, z, y, c))
 
 
+@quick_probes()
 def notes_on(jse, z, y, c):
     with pytest.warns(UsedRowsWarning):
         return jse.certificate(z, y, c).notes

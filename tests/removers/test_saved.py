@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from sklearn.base import clone
 
 from tests.optional import pandas as pd
+from tests.probing import quick_probes
 from unspur import INLP, JSE, LEACE, RLACE, SAL, SPLINCE, PaperVariant, RobustClassifier, load
 from unspur._files import MAX_HEADER_BYTES, write_artifact
 from unspur.cli import main
@@ -25,6 +26,7 @@ Z[:, 1] += 3 * CONCEPT
 
 
 @pytest.fixture(scope="module")
+@quick_probes()
 def sound(tmp_path_factory):
     """A removal with a certificate: its arrays, its metadata, and the file."""
     path = tmp_path_factory.mktemp("sound") / "leace.safetensors"

@@ -7,6 +7,7 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
 from tests.optional import torch
+from tests.probing import quick_probes
 from tests.removers.test_contract import FAST
 from unspur import ERM, LEACE, SAL, GroupWeighted, PaperVariant, RobustClassifier, load
 from unspur._files import read_artifact, write_artifact
@@ -126,6 +127,7 @@ def test_a_strength_outside_0_and_1_is_refused(pair, toy, value):
             pair[0].removal_.scaled(value)
 
 
+@quick_probes()
 def test_strength_0_changes_nothing_and_says_so(pair, toy, tmp_path):
     full, _ = pair
     remover = clone(full).set_params(strength=0.0)

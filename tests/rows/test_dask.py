@@ -17,6 +17,7 @@ import pytest
 from distributed import Client, LocalCluster
 from distributed.diagnostics.plugin import SchedulerPlugin
 
+from tests.probing import quick_probes
 from tests.rows.contract import RowSourceContract
 from unspur import AFR, DFR, ERM, INLP, JSE, JTT, LEACE, RLACE, SAL, SGD, SPLINCE, SUBG, GroupDRO, GroupWeighted
 from unspur.datasets import make_toy
@@ -398,7 +399,8 @@ def dies(block):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_rows_that_kill_every_worker_are_an_error_and_not_a_loop(client):
+def test_rows_that_kill_every_worker_are_an_error_and_not_a_loop(client, monkeypatch):
+    monkeypatch.setattr(client.cluster.scheduler, "allowed_failures", 1)  # quicker than three, the default
     rows = DaskRows(chunked(TOY.Z[:CHUNK]), plain_columns(CHUNK))
     with pytest.raises(ClusterLostError, match=r"KilledWorker.*memory of a worker"):
         rows.sum(dies)
@@ -564,6 +566,7 @@ def test_columns_travel_at_two_bytes_a_row():
     np.testing.assert_array_equal(on_dask._Packed.of(numbers, slice(5, 9)).unpack().targets, numbers.targets[:, 5:9])
 
 
+@quick_probes()
 @pytest.mark.usefixtures("here")
 def test_of_too_many_rows_only_the_fingerprint_is_kept(monkeypatch):
     whole = LEACE().fit(TOY.Z, concept=TOY.concept)
@@ -654,6 +657,7 @@ def test_heads_answer_on_a_cluster():
     np.testing.assert_array_equal(head.predict(chunked(OTHER.Z)).compute(), head.predict(OTHER.Z))
 
 
+@quick_probes()
 @pytest.mark.usefixtures("here")
 def test_a_certificate_takes_small_arrays_and_refuses_large_ones_unread(monkeypatch):
     leace = LEACE().fit(TOY.Z, concept=TOY.concept)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
+from tests.probing import quick_probes
 from tests.rows.contract import D, N, RowSourceContract
 from unspur import (
     AFR,
@@ -531,6 +532,7 @@ class TestResults:
             np.testing.assert_array_equal(row_hashes(rows.to(device)), expected)
         assert len(set(row_hashes(torch.tensor(z)))) == 50
 
+    @quick_probes()
     def test_a_certificate_is_measured_on_tensors_and_knows_the_rows_of_the_fit(self, device):
         z, judges = (torch.tensor(data.Z, device=device).bfloat16() for data in (TOY, JUDGES))
         leace = LEACE().fit(z, concept=torch.tensor(TOY.concept))

@@ -13,6 +13,7 @@ from numpy.testing import assert_allclose
 from torch import nn
 
 import unspur
+from tests.probing import quick_probes
 from tests.surgery.networks import BLOCKS, LENGTH, batches, hidden_rows, inputs, make, token_labels
 from unspur import INLP, JSE, LEACE, SAL, SPLINCE, surgery
 from unspur.exceptions import ArtifactError, InputError, LabelError, NotFiniteError, OutputExistsError
@@ -181,6 +182,7 @@ class TestFit:
         assert_allclose(fitted.removal_.matrix(), expected.removal_.matrix(), atol=1e-12)
         assert fitted.concept_classes_ == (("no", "yes") if form == "text" else (0, 1))
 
+    @quick_probes()
     def test_the_model_is_left_as_it_was(self):
         model = make("gpt2").train()
         model.transformer.h[1].eval()
@@ -456,6 +458,13 @@ class TestFiles:
 
 
 class TestMeasure:
+    """What the removals cost; `TestProbes` is about the probes."""
+
+    @pytest.fixture(autouse=True)
+    def quick(self):
+        with quick_probes():
+            yield
+
     def test_perplexity_is_that_of_the_loss_of_transformers(self, gpt2, scrubbed):
         given = batches(1)
         report = scrubbed.measure(gpt2, given, "flag", max_rows=200)
