@@ -262,40 +262,31 @@ SINGLE = ("memory float32", "torch float32")
 SOURCES = ("memory float32", "memory map", "Parquet", "Dask", "torch float64", "torch float32")
 
 
-class _Place:
-    """Training rows somewhere, while the context lasts."""
+def _rows_in(where: str, folder: Path) -> Any:
+    """Training rows somewhere; where that is a file, in the folder."""
+    if where == "memory float32":
+        return TRAIN.Z.astype(np.float32)
+    if where == "memory map":
+        np.save(folder / "z.npy", TRAIN.Z)
+        return np.load(folder / "z.npy", mmap_mode="r")
+    if where == "Parquet":
+        import pyarrow as pa
+        import pyarrow.parquet as pq
 
-    def __init__(self, where: str):
-        self.where, self.folder = where, TemporaryDirectory()
+        pq.write_table(pa.table({f"f{i}": TRAIN.Z[:, i] for i in range(D)}), folder / "z.parquet", row_group_size=100)
+        return open_rows(folder / "z.parquet", features=[f"f{i}" for i in range(D)])
+    if where == "Dask":
+        import dask.array as da
 
-    def __enter__(self) -> Any:
-        path = Path(self.folder.name)
-        if self.where == "memory float32":
-            return TRAIN.Z.astype(np.float32)
-        if self.where == "memory map":
-            np.save(path / "z.npy", TRAIN.Z)
-            return np.load(path / "z.npy", mmap_mode="r")
-        if self.where == "Parquet":
-            import pyarrow as pa
-            import pyarrow.parquet as pq
+        return da.from_array(TRAIN.Z, chunks=(160, D))
+    import torch
 
-            pq.write_table(pa.table({f"f{i}": TRAIN.Z[:, i] for i in range(D)}), path / "z.parquet", row_group_size=100)
-            return open_rows(path / "z.parquet", features=[f"f{i}" for i in range(D)])
-        if self.where == "Dask":
-            import dask.array as da
-
-            return da.from_array(TRAIN.Z, chunks=(160, D))
-        import torch
-
-        return torch.from_numpy(TRAIN.Z).to(torch.float32 if "32" in self.where else torch.float64)
-
-    def __exit__(self, *_: object) -> None:
-        self.folder.cleanup()
+    return torch.from_numpy(TRAIN.Z).to(torch.float32 if "32" in where else torch.float64)
 
 
 def _somewhere(new: Callable[[], Any], where: str) -> Answer:
-    with _Place(where) as rows:
-        return removal_answer(new().fit(rows, TRAIN.y, concept=TRAIN.concept))
+    with TemporaryDirectory() as folder:
+        return removal_answer(new().fit(_rows_in(where, Path(folder)), TRAIN.y, concept=TRAIN.concept))
 
 
 for _name, _new in REMOVERS.items():
@@ -356,8 +347,8 @@ case("AFR, gamma 10", lambda: trained(AFR(gamma=10.0, random_state=0)))
 
 
 def _trained_somewhere(head: Callable[..., Any], where: str) -> Answer:
-    with _Place(where) as rows:
-        return trained(head(random_state=0), rows)
+    with TemporaryDirectory() as folder:
+        return trained(head(random_state=0), _rows_in(where, Path(folder)))
 
 
 # Certificates and measures.
