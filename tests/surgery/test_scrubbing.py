@@ -36,11 +36,13 @@ class TestProbes:
         model = make(name)
         scrubbing = scrub(model, batches(number=32), "flag")
         assert scrubbing.layers == tuple(f"{BLOCKS[name]}.{number}" for number in range(3))
-        report = scrubbing.measure(model, batches(1), "flag", max_rows=800)
-        assert [one.layer for one in report.layers] == list(scrubbing.layers)
-        assert all(one.before.accuracy > 0.97 for one in report.layers), report
-        assert all(one.after.low < 0.5 for one in report.layers), report
-        assert all(0.4 < one.after.accuracy < 0.56 for one in report.layers), report
+        # Three draws: an interval of one draw misses the truth in one of twenty.
+        reports = [scrubbing.measure(model, batches(draw), "flag", max_rows=800) for draw in (1, 2, 3)]
+        for number, layer in enumerate(scrubbing.layers):
+            found = [report.layers[number] for report in reports]
+            assert all(one.layer == layer and one.before.accuracy > 0.97 for one in found), reports
+            assert sum(one.after.low >= 0.5 for one in found) <= 1, reports
+            assert 0.46 < np.mean([one.after.accuracy for one in found]) < 0.54, reports
 
     @pytest.mark.parametrize("name", BLOCKS)
     def test_pooled_vectors_of_sequences(self, name):
