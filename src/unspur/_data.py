@@ -457,7 +457,7 @@ class LabelledData:
         if self.clusters is not None or hashes is None:
             return self
         labels = self.concepts if self.y is None else (self.y, *self.concepts)
-        found = copies(hashes, [np.where(label.present, label.codes, np.nan) for label in labels])
+        found = copies(hashes, (np.where(label.present, label.codes, np.nan) for label in labels))
         if found is None or not has_continuous_columns(first_rows(self.X)):
             return self
         return replace(self, clusters=found, clusters_are_duplicates=True)

@@ -130,7 +130,10 @@ def class_label(
     codes = np.zeros(n_rows, dtype=np.intp)
     where = None if len(known) == n_rows else np.flatnonzero(present)
     for code, value in enumerate(classes[1:], start=1):
-        codes[known == value if where is None else where[known == value]] = code
+        if where is None:
+            np.putmask(codes, known == value, code)  # twice as fast as an assignment
+        else:
+            codes[where[known == value]] = code
     return ClassLabel(codes, present, classes, name)
 
 
