@@ -9,9 +9,10 @@ from unspur import JSE, SAL, PaperVariant, load, surgery
 from unspur.datasets import make_toy
 from unspur.exceptions import EmptySubspaceError, NothingRemovedWarning
 from unspur.options import from_flat_parameters
+from unspur.removers.problems import FoldedRows
 from unspur.rows import Columns, MemoryRows
 from unspur.solvers.coordinates import Metric
-from unspur.solvers.statistics import CellCounts
+from unspur.solvers.statistics import CellCounts, Moments
 from unspur.subspace import Subspace
 
 
@@ -109,7 +110,6 @@ class TestScores:
 def test_the_frame_turns_sal_into_leace():
     """An oracle for the coordinates: LEACE is SAL on whitened rows."""
     from unspur import LEACE
-    from unspur.solvers.coordinates import Metric
     from unspur.subspace import Subspace
 
     Z, y, c = stretched()
@@ -131,7 +131,7 @@ def test_a_removal_between_scales_far_apart_is_a_projection_to_the_last_digit():
         Z[:, 5] = Z[:, 0]
         rows = MemoryRows(Z, Columns.of(np.arange(200) % 2, np.arange(200) // 2 % 2))
         counts = CellCounts.of(rows)
-        metric = Metric.of_rows(rows, counts.weighting(counts.without(None), "none"), 1.0)
+        metric = FoldedRows(rows, counts).metric(1.0)
         subspace = Subspace.spanned_by(
             metric.inverse_factor @ (metric.factor @ rng.standard_normal((10, 1)))
         )  # in their span
@@ -217,3 +217,20 @@ def test_a_column_of_another_scale_hides_the_rest_unless_scores_are_compared():
     assert np.isfinite(jse.transform(Z)).all()
     with pytest.warns(NothingRemovedWarning):  # never in silence
         JSE(metric=0.25, random_state=0).fit(Z, toy.y, concept=toy.concept)
+
+
+def test_metrics_that_are_tried_share_their_second_moments(monkeypatch):
+    toy, made = make_toy(600, d=6, rho=0.5, random_state=0), []
+    original = Moments.of.__func__
+
+    def counted(cls, *given, **more):
+        made.append(cls)
+        return original(cls, *given, **more)
+
+    monkeypatch.setattr(Moments, "of", classmethod(counted))
+    counts = {}
+    for metric in (0.25, "auto"):
+        made.clear()
+        JSE(metric=metric, random_state=0).fit(toy.Z, toy.y, concept=toy.concept)
+        counts[metric] = len(made)
+    assert counts == {0.25: 2, "auto": 2}  # of all rows for the metric, and of balanced groups for the solver

@@ -36,7 +36,7 @@ from unspur.removers.problems import (
     fit_each_concept,
 )
 from unspur.rows import CONCEPT, backend_of
-from unspur.solvers.coordinates import Geometry, LogisticCoordinates
+from unspur.solvers.coordinates import LogisticCoordinates
 from unspur.solvers.descent import Outcome
 from unspur.solvers.held_out_losses import GroupLosses
 from unspur.solvers.logistic import solve_logistic
@@ -181,7 +181,7 @@ class INLP(DirectionRemover):
     ) -> BinaryFit:
         """Remove one direction after the other until a test finds nothing left."""
         counts = data.counts
-        geometry = Geometry.of_rows(data.rows, counts.weighting(counts.estimated_on, self.balance))
+        geometry = data.geometry(self.balance)
         by_group = self.tests == "group"
         tests = DirectionTests(self.significance_level, by_group, 0.0, self.scalars, clusters=data.clusters)
         removed = FoldEstimates.empty(data.rows.n_features, counts.n_folds)

@@ -54,7 +54,7 @@ from unspur.removers.problems import (
     fit_each_concept,
 )
 from unspur.rows import CONCEPT, MAIN, training_part
-from unspur.solvers.coordinates import MAX_NATIVE_CONDITION, Geometry, Metric
+from unspur.solvers.coordinates import MAX_NATIVE_CONDITION, Metric
 from unspur.solvers.held_out_losses import HeldOutClusters
 from unspur.solvers.orthogonal_pair import PairLosses, PairSpace, Spectrum, require_room
 from unspur.solvers.statistics import Balance
@@ -349,15 +349,15 @@ class JSE(DirectionRemover):
             if key not in folded or SGD.of(self.solver):
                 by_group, splitter = self._variant.tests == "group", HeldOutSplitter(cv, rng)
                 folded.clear()  # columns of many classes would take more memory than the rows
-                folded[key] = assign_folds(problem, splitter, by_group=by_group, smallest_group=self.smallest_group)
+                found = assign_folds(problem, splitter, by_group=by_group, smallest_group=self.smallest_group)
+                folded[key] = replace(found, geometries={} if self.metric == "auto" else None)
             return folded[key]
 
         def fit(tau: float) -> tuple[ConceptFits, Metric | None]:
             metric = None
             if tau:  # one metric for all concepts and classes, from the rows of the first
                 first = in_folds(first_problem(data), generator(self.random_state))
-                weighting = first.counts.weighting(first.counts.estimated_on, "none")
-                metric = Metric.of_rows(first.rows, weighting, tau, symmetric=SGD.of(self.solver) is not None)
+                metric = first.metric(tau, symmetric=SGD.of(self.solver) is not None)
 
             def fit_binary(problem: Problem, excluded: Subspace, main_only: bool) -> BinaryFit:
                 rng = generator(self.random_state)
@@ -399,10 +399,8 @@ class JSE(DirectionRemover):
         counts, variant = data.counts, self._variant
         in_float64 = metric is not None and metric.condition > MAX_NATIVE_CONDITION
         inverse_factor = None if metric is None else metric.inverse_factor
-        weighting = counts.weighting(counts.estimated_on, self.balance)
-        spectrum = Spectrum.of(
-            Geometry.of_rows(data.rows, weighting, in_float64=in_float64), inverse_factor, data.rows.dtype.itemsize
-        )
+        geometry = data.geometry(self.balance, in_float64=in_float64)
+        spectrum = Spectrum.of(geometry, inverse_factor, data.rows.dtype.itemsize)
         require_room(len(spectrum.variance), data.rows.n_features)
         by_group = variant.tests == "group"
         tests = DirectionTests(self.significance_level, by_group, 0.0, variant.scalars, clusters=data.clusters)

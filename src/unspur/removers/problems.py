@@ -34,9 +34,9 @@ from unspur.removers.base import Remover
 from unspur.removers.joint import Subspaces
 from unspur.removers.seen_rows import SeenRows, check_and_remember
 from unspur.rows import Columns, RowSource, StackedRows, rows_of
-from unspur.solvers.coordinates import RowSpan
+from unspur.solvers.coordinates import MAX_NATIVE_CONDITION, Geometry, Metric, RowSpan
 from unspur.solvers.held_out_losses import HeldOutClusters
-from unspur.solvers.statistics import CellCounts, group_names
+from unspur.solvers.statistics import Balance, CellCounts, group_names
 from unspur.subspace import AffineMap, Subspace
 from unspur.trace import Trace, Traces
 
@@ -186,11 +186,30 @@ def _one_vs_rest(problem: Problem, k: int) -> Problem:
 
 @dataclass(frozen=True, slots=True)
 class FoldedRows:
-    """Rows with folds, their cell counts, and the clusters of held-out rows (None: all are independent)."""
+    """Rows with folds, their cell counts, and the clusters of held-out rows (None: all are independent).
+
+    `geometries` keeps second moments for further fits on the same rows; None computes them each time they are needed.
+    """
 
     rows: RowSource
     counts: CellCounts
     clusters: HeldOutClusters | None = None
+    geometries: dict[tuple[Balance, bool], Geometry] | None = None
+
+    def geometry(self, balance: Balance, *, in_float64: bool = False) -> Geometry:
+        """Centre and second moment of the rows that directions are estimated from."""
+        kept = {} if self.geometries is None else self.geometries
+        if (balance, in_float64) not in kept:
+            weighting = self.counts.weighting(self.counts.estimated_on, balance)
+            kept[balance, in_float64] = Geometry.of_rows(self.rows, weighting, in_float64=in_float64)
+        return kept[balance, in_float64]
+
+    def metric(self, tau: float, *, symmetric: bool = False) -> Metric:
+        """M(τ) of these rows; from float64 products where its inverse factor would magnify rounding."""
+        metric = Metric.of(self.geometry("none"), tau, symmetric=symmetric)
+        if metric.condition > MAX_NATIVE_CONDITION and self.rows.dtype.itemsize < 8:
+            metric = Metric.of(self.geometry("none", in_float64=True), tau, symmetric=symmetric)
+        return metric
 
     def sample(self, most: int, rng: np.random.Generator) -> FoldedRows:
         """A random sample of at most `most` rows of each group; all rows if they are few or in clusters."""

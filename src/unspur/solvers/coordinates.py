@@ -171,14 +171,6 @@ class Metric:
     condition: float
 
     @classmethod
-    def of_rows(cls, rows: RowSource, weighting: Weighting, tau: float, *, symmetric: bool = False) -> Metric:
-        """M(τ) of the rows under a weighting; from float64 products where T would magnify rounding."""
-        metric = cls.of(Geometry.of_rows(rows, weighting), tau, symmetric=symmetric)
-        if metric.condition > MAX_NATIVE_CONDITION and rows.dtype.itemsize < 8:
-            metric = cls.of(Geometry.of_rows(rows, weighting, in_float64=True), tau, symmetric=symmetric)
-        return metric
-
-    @classmethod
     def of(cls, geometry: Geometry, tau: float, *, symmetric: bool = False) -> Metric:
         """M(τ) from the geometry of the rows."""
         centre, covariance, rank = geometry.centre, geometry.second, geometry.rank
