@@ -201,7 +201,9 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
         """The head with the best penalty, fitted on all rows; its coefficients are on rows before the removal."""
         removal, features_from = remover.removal_, copy(self)
         # Copies of a row must not be on both sides of a fold.
-        train, validation = data.train.with_duplicate_clusters(remover._training_rows), data.validation
+        train, validation, seen = data.train, data.validation, remover._training_rows
+        whole = seen is None or len(seen) == len(train)  # else some rows were not used, and have no hash here
+        train = train.with_duplicate_clusters(seen) if whole else copies_together(head, train)
         if validation is not None and (head._holds_rows_out or head._trains_on_validation == "alone"):
             validation = copies_together(head, validation)
         penalties = penalty_grid_from_variances(train.column_variances(balanced=head._weights != "rows"))

@@ -53,3 +53,15 @@ def test_what_cannot_be_judged_says_so(toy):
         explained_variance(toy.Z, np.full(5000, 0.3))
     with pytest.raises(InputError, match="one per row"):
         explained_variance(toy.Z, toy.Z)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize("width", [40.0, 1e4])
+def test_a_wide_column_does_not_hide_the_others_in_any_precision(dtype, width):
+    rng = np.random.default_rng(0)
+    Z = rng.standard_normal((3000, 32))
+    Z[:, 0] *= width
+    feature = Z[:, 5] + rng.standard_normal(3000)
+    expected = explained_variance(Z, feature)
+    assert 45 < expected < 55
+    assert explained_variance(Z.astype(dtype), feature) == pytest.approx(expected, abs=0.1)

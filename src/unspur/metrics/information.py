@@ -144,7 +144,7 @@ def reconstruction_error(rows: Array, feature: Array) -> float:
 
 
 def _residual(rows: Array, feature: Array) -> tuple[FloatArray, FloatArray]:
-    rows = on_numpy(rows)
+    stored, computed = _relative_rounding(rows)
     z = checked_rows(rows, "rows")
     values = np.asarray(on_numpy(feature), dtype=np.float64)
     if values.shape != (len(z),) or not np.all(np.isfinite(values)):
@@ -155,10 +155,23 @@ def _residual(rows: Array, feature: Array) -> tuple[FloatArray, FloatArray]:
         raise InputError(
             f"There are {len(z)} rows of {z.shape[1]} columns: any feature is rebuilt perfectly. Pass more rows."
         )
-    # float32 rows keep rounding errors along a removed axis; a least-squares fit must not read them.
-    narrow = float(np.finfo(np.asarray(rows).dtype).eps) if np.asarray(rows).dtype.kind == "f" else 0.0
+    # Rows keep rounding errors along a removed axis, which the fit must not read: those of the stored numbers, and
+    # those of the products that made them, which are relative to whole rows. In these units, errors have a size of one.
     z = z.astype(np.float64)
+    size = np.sqrt(np.mean(z**2, axis=0))
+    noise = np.hypot(stored * size, 2 * computed * np.linalg.norm(size))
     z -= z.mean(axis=0)
     centred = values - values.mean()
-    cut = max(64 * narrow, len(z) * float(np.finfo(np.float64).eps))
-    return centred - z @ np.linalg.lstsq(z, centred, rcond=cut)[0], values
+    axes, widths, _ = np.linalg.svd(z / np.where(noise > 0, noise, 1.0), full_matrices=False)
+    axes = axes[:, widths > max(np.sqrt(len(z)), len(z) * float(np.finfo(np.float64).eps) * widths[0])]
+    return centred - axes @ (axes.T @ centred), values
+
+
+def _relative_rounding(rows: Array) -> tuple[float, float]:
+    """Relative rounding error of numbers as they are stored, and of float32 or float64 arithmetic that made them."""
+    if str(getattr(rows, "dtype", "")).endswith("bfloat16"):  # which NumPy lacks
+        return 2.0**-7, float(np.finfo(np.float32).eps)
+    kind = np.asarray(on_numpy(rows)).dtype
+    if kind.kind != "f":
+        return 0.0, float(np.finfo(np.float64).eps)
+    return float(np.finfo(kind).eps), float(np.finfo(np.promote_types(kind, np.float32)).eps)

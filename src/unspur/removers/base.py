@@ -104,7 +104,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     classes_: tuple[Any, ...]
     concept_classes_: tuple[Any, ...]
     training_hash_: str
-    _training_rows: Any  # hashes (n,), or None where they are too many to keep
+    _training_rows: Any  # hashes (n,) of the rows that were used, or None where they are too many to keep
     _training_sketches: tuple[Sketch, ...]
     _validation_rows: Any  # the same of X_val; absent without one
     _validation_sketches: tuple[Sketch, ...]

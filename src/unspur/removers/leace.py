@@ -66,7 +66,7 @@ from unspur.removers.concepts import (
     require_another_label,
     require_digits,
 )
-from unspur.removers.seen_rows import check_and_remember
+from unspur.removers.seen_rows import check_and_remember, without_unused
 from unspur.rows import Block, Columns, RowSource, backend_of, persisted, rows_of, to_host
 from unspur.solvers.coordinates import ScaledSpan, Whitener, covariances_of
 from unspur.solvers.statistics import COVARIANCE_OVERFLOWS, Covariances, require_variation
@@ -382,7 +382,9 @@ class ClosedFormRemover(Remover):
         columns = Columns(targets, np.zeros(len(z), dtype=np.intp), weight, 0)
         self.classes_ = () if main is None else main.classes
         self.concept_classes_ = concepts.classes[0] if len(concepts.classes) == 1 else concepts.classes
-        self._add_row_hashes(*check_and_remember(self, z))
+        hashes, of_all, sketches = check_and_remember(self, z)
+        used, sketches = without_unused(hashes, sketches, weight > 0)
+        self._add_row_hashes(used, of_all, sketches)
         return rows_of(z, columns), len(concepts.columns)
 
     def _note_names(self, names: tuple[str, ...], earlier: tuple[str, ...]) -> None:

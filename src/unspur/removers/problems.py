@@ -32,7 +32,7 @@ from unspur.exceptions import ClusterWarning, InputError, LabelError, Message, P
 from unspur.labels import ClassLabel
 from unspur.removers.base import Remover
 from unspur.removers.joint import Subspaces
-from unspur.removers.seen_rows import SeenRows, check_and_remember
+from unspur.removers.seen_rows import SeenRows, check_and_remember, without_unused
 from unspur.rows import Columns, RowSource, StackedRows, rows_of
 from unspur.solvers.coordinates import MAX_NATIVE_CONDITION, Geometry, Metric, RowSpan
 from unspur.solvers.held_out_losses import HeldOutClusters
@@ -68,8 +68,9 @@ class FitData:
         """
         settings: Any = {"missing": estimator.missing_concept, "needs_y": needs_y, "check_finite": False}
         data = decode_fit_arguments(estimator, **train, **settings)
-        seen = check_and_remember(estimator, data.X)
-        hashes = seen[0]
+        hashes, of_all, sketches = check_and_remember(estimator, data.X)
+        used, sketches = without_unused(hashes, sketches, data.live)
+        seen = used, of_all, sketches
         if all(given is None for given in validation.values()):
             return cls(data.with_duplicate_clusters(hashes), None, seen)
         require_disjoint_clusters(train["clusters"], validation["clusters"])
@@ -78,14 +79,15 @@ class FitData:
         if data.y is None:
             validation = {**validation, "y": None}
         held_out = decode_fit_arguments(estimator, **validation, like=data, **settings)
-        kept = check_and_remember(estimator, held_out.X, "X of the validation rows")
+        hashes, of_all, sketches = check_and_remember(estimator, held_out.X, "X of the validation rows")
+        tested, sketches = without_unused(hashes, sketches, held_out.live)
         warn_if_on_another_scale(data.X, held_out.X)
         reused = 0
-        if hashes is not None and kept[0] is not None:
-            reused = int(np.isin(kept[0], hashes).sum())
+        if used is not None and tested is not None:
+            reused = int(np.isin(tested, used).sum())
             reused = reused if reused and has_continuous_columns(first_rows(held_out.X)) else 0
-            held_out = held_out.with_duplicate_clusters(kept[0])
-        return cls(data, held_out, seen, kept, reused)
+            held_out = held_out.with_duplicate_clusters(hashes)
+        return cls(data, held_out, seen, (tested, of_all, sketches), reused)
 
     def to_span_coordinates(self) -> tuple[FitData, RowSpan | None]:
         """The data in coordinates of the span of the training rows, and the span.

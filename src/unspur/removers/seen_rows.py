@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -94,6 +94,14 @@ class Sketch:
 
 #: Hashes of the rows (None: too many to keep), the fingerprint of all, and their sketches.
 SeenRows: TypeAlias = tuple[Any, str, tuple[Sketch, ...]]
+
+
+def without_unused(hashes: Any, sketches: tuple[Sketch, ...], used: BoolArray) -> tuple[Any, tuple[Sketch, ...]]:
+    """Hashes and sketches of the rows that were `used` (n,): those with a weight and a known concept."""
+    if used.all():
+        return hashes, sketches
+    kept = (replace(sketch, points=sketch.points[used[:: sketch.step]]) for sketch in sketches)
+    return None if hashes is None else hashes[used], tuple(sketch for sketch in kept if len(sketch.points))
 
 
 def check_and_remember(estimator: BaseEstimator, z: Array, name: str = "X") -> SeenRows:
