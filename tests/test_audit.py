@@ -291,6 +291,21 @@ def test_copies_of_a_row_are_in_one_fold_of_the_plain_layer():
     assert np.mean(apart) > 0.68  # control: copies on both sides of a fold
 
 
+@pytest.mark.parametrize("of_others", ["one cluster", "a cluster each"])
+def test_a_class_of_the_task_in_one_cluster_is_refused(rows, of_others):
+    """Without that cluster no layer knows the class, so its rows have no prediction to count."""
+    X, y, concept = rows
+    clusters = np.where(y == 0, -1, np.arange(N) if of_others == "a cluster each" else N)
+    with pytest.raises(GroupSizeError, match=r"y = 0 lie in 1 cluster\b.*one fold.*Pass rows of more clusters"):
+        audit(X, y, {"c": concept}, clusters=clusters, random_state=0)
+
+
+def test_a_class_of_the_task_that_is_one_row_over_and_over_is_refused(rows):
+    X, y, concept = rows
+    with pytest.raises(GroupSizeError, match=r"y = 1 are copies of 1 row\b.*one fold.*Pass more different rows"):
+        audit(np.where((y == 1)[:, None], 0.0, X), y, {"c": concept}, random_state=0)
+
+
 def test_few_clusters_cannot_be_judged(rows):
     X, y, concept = rows
     found = audit(X, y, {"c": concept}, clusters=np.arange(N) % 8, random_state=0)
