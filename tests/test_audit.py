@@ -367,10 +367,18 @@ def test_the_same_seed_gives_the_same_audit(rows):
     assert one == other
 
 
+def test_a_series_names_the_task(rows):
+    X, y, concept = rows
+    named, unnamed = (audit(X, pd.Series(y, name=name), {"c": concept}, random_state=0) for name in ("bird", None))
+    assert (named.main, unnamed.main) == ("bird", "y")
+
+
 def test_bad_input_is_refused_in_words(rows):
     X, y, concept = rows
     with pytest.raises(LabelError, match=f"{N - 1} labels for {N} rows"):
         audit(X, y, {"c": concept[1:]})
+    with pytest.raises(LabelError, match="columns is empty: it has no columns"):
+        audit(X, y, {})
     with pytest.raises(LabelError, match="one class only"):
         audit(X, np.zeros(N), {"c": concept})
     with pytest.raises(GroupSizeError, match="in 3 rows"):
