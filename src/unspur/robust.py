@@ -288,6 +288,8 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
             "cv": int(self.cv),
             "parameters": plain_parameters(self.head_),
             "random_state": plain_parameters(self).get("random_state"),
+            "seeds_remover": _is_seeded(self.remover),
+            "seeds_head": _is_seeded(self.head),
         }
         arrays = {**arrays, "coef": self.coef_, "intercept": self.intercept_}
         write_artifact(path, arrays, {**metadata, "classifier": classifier}, overwrite=overwrite)
@@ -320,11 +322,16 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
             raise ValueError("a penalty or a held-out loss is not finite")
         parameters = {**metadata.get("parameters", {}), "weight_decay": metadata["weight_decay"]}
         head = HEADS[metadata["head"]](**from_flat_parameters(metadata["head"], parameters))
-        made = cls(clone(remover), head, cv=metadata["cv"], random_state=metadata.get("random_state"))
+        given = clone(remover)
+        made = cls(given, head, cv=metadata["cv"], random_state=metadata.get("random_state"))
         made.missing_concept = remover.get_params().get("missing_concept")
         made._validate_params()
         head._validate_params()
         made.remover_, made.head_ = remover, clone(head)
+        parts: dict[str, BaseEstimator] = {"seeds_remover": given, "seeds_head": head}
+        for name, part in parts.items():
+            if metadata.get(name) is True and "random_state" in part.get_params():
+                part.set_params(random_state=None)  # the next fit draws it again
         made.coef_, made.intercept_, made.classes_ = arrays["coef"], arrays["intercept"], classes
         for name in ("n_features_in_", "feature_names_in_", OTHER_NAMES):
             if hasattr(remover, name):
@@ -384,6 +391,11 @@ def _seeded(estimator: E, rng: np.random.Generator) -> E:
     if "random_state" in (parameters := estimator.get_params()) and parameters["random_state"] is None:
         estimator.set_params(random_state=int(rng.integers(2**31 - 1)))
     return estimator
+
+
+def _is_seeded(given: BaseEstimator | None) -> bool:
+    """Whether a remover or head, as it was given to the classifier, gets its `random_state` from it."""
+    return given is None or given.get_params().get("random_state") is None
 
 
 def _empty_groups(data: LabelledData) -> tuple[str, ...]:
