@@ -291,6 +291,21 @@ def test_copies_of_a_row_are_in_one_fold_of_the_plain_layer():
     assert np.mean(apart) > 0.68  # control: copies on both sides of a fold
 
 
+@pytest.mark.parametrize("of_others", ["one cluster", "a cluster each"])
+def test_a_class_of_the_task_in_one_cluster_is_refused(rows, of_others):
+    """Without that cluster no layer knows the class, so its rows have no prediction to count."""
+    X, y, concept = rows
+    clusters = np.where(y == 0, -1, np.arange(N) if of_others == "a cluster each" else N)
+    with pytest.raises(GroupSizeError, match=r"y = 0 lie in 1 cluster\b.*one fold.*Pass rows of more clusters"):
+        audit(X, y, {"c": concept}, clusters=clusters, random_state=0)
+
+
+def test_a_class_of_the_task_that_is_one_row_over_and_over_is_refused(rows):
+    X, y, concept = rows
+    with pytest.raises(GroupSizeError, match=r"y = 1 are copies of 1 row\b.*one fold.*Pass more different rows"):
+        audit(np.where((y == 1)[:, None], 0.0, X), y, {"c": concept}, random_state=0)
+
+
 def test_few_clusters_cannot_be_judged(rows):
     X, y, concept = rows
     found = audit(X, y, {"c": concept}, clusters=np.arange(N) % 8, random_state=0)
@@ -352,10 +367,18 @@ def test_the_same_seed_gives_the_same_audit(rows):
     assert one == other
 
 
+def test_a_series_names_the_task(rows):
+    X, y, concept = rows
+    named, unnamed = (audit(X, pd.Series(y, name=name), {"c": concept}, random_state=0) for name in ("bird", None))
+    assert (named.main, unnamed.main) == ("bird", "y")
+
+
 def test_bad_input_is_refused_in_words(rows):
     X, y, concept = rows
     with pytest.raises(LabelError, match=f"{N - 1} labels for {N} rows"):
         audit(X, y, {"c": concept[1:]})
+    with pytest.raises(LabelError, match="columns is empty: it has no columns"):
+        audit(X, y, {})
     with pytest.raises(LabelError, match="one class only"):
         audit(X, np.zeros(N), {"c": concept})
     with pytest.raises(GroupSizeError, match="in 3 rows"):

@@ -157,6 +157,11 @@ def test_rows_without_a_concept_are_counted_in_the_notes():
     model = RobustClassifier(LEACE(), ERM(), random_state=0).fit(TRAIN.Z, TRAIN.y, concept=some)
     assert "250 of 1,000 rows have no concept and were left out." in model.notes_
     assert not model.fit(TRAIN.Z, TRAIN.y, concept=TRAIN.concept).notes_
+    weight = np.arange(1000) % 8 > 0  # half of the rows without a concept have no weight
+    for head, end in ((ERM(), "."), (GroupWeighted(unknown="infer"), " of the removal.")):
+        model = RobustClassifier(LEACE(), head, random_state=0)
+        model.fit(TRAIN.Z, TRAIN.y, concept=some, sample_weight=weight.astype(float))
+        assert f"125 of 875 rows have no concept and were left out{end}" in model.notes_
 
 
 @pytest.mark.parametrize("where", ["classifier", "remover", "head"])

@@ -10,7 +10,7 @@ import pytest
 import safetensors.numpy
 
 from tests.optional import pandas as pd
-from unspur import JSE, LEACE, SAL, GroupDRO, RobustClassifier, load
+from unspur import DFR, JSE, LEACE, SAL, GroupDRO, RobustClassifier, load
 from unspur.exceptions import ArtifactError, LabelError
 from unspur.removers import load as load_removal
 
@@ -91,6 +91,23 @@ def test_names_of_features_are_kept(tmp_path):
     assert list(again.feature_names_in_) == list(again.remover_.feature_names_in_) == list("abcd")
     with pytest.raises(ValueError, match="feature names"):
         again.predict(frame[list("dcba")])
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [(), (JSE(cv=2, random_state=3), GroupDRO()), (LEACE(), DFR(random_state=3))],
+    ids=["default", "JSE", "LEACE"],
+)
+def test_a_loaded_classifier_that_is_fitted_again_is_what_the_saved_one_would_be(parts, tmp_path):
+    model = RobustClassifier(*parts, cv=2, random_state=0).fit(Z, Y, concept=CONCEPT)
+    model.save(tmp_path / "m.safetensors")
+    load(tmp_path / "m.safetensors").save(tmp_path / "again.safetensors")
+    rows = RNG.permutation(240)[:200]
+    model.fit(Z[rows], Y[rows], concept=CONCEPT[rows])
+    for name in ("m", "again"):
+        loaded = load(tmp_path / f"{name}.safetensors").fit(Z[rows], Y[rows], concept=CONCEPT[rows])
+        np.testing.assert_array_equal(loaded.coef_, model.coef_)
+        assert loaded.selection_.table == model.selection_.table
 
 
 def test_what_is_written_again_is_read(sound, tmp_path):

@@ -42,7 +42,15 @@ from unspur.clusters import cluster_codes, one_per_row, row_hashes
 from unspur.criteria import SMALLEST_GROUP
 from unspur.exceptions import GroupSizeError, InputError, LabelError
 from unspur.heads import ERM
-from unspur.labels import ClassLabel, class_label, dates_in, label_columns, main_column, require_no_missing
+from unspur.labels import (
+    ClassLabel,
+    class_label,
+    dates_in,
+    label_columns,
+    main_column,
+    require_no_missing,
+    series_name,
+)
 from unspur.metrics import leakage
 from unspur.metrics.groups import mean_interval, p_above
 from unspur.metrics.leakage import fewer_by_clusters
@@ -315,7 +323,7 @@ def audit(
     Parameters
     ----------
     X : rows of shape (n, d) in memory.
-    y : task of each row, of two or more classes; a mapping gives it a name.
+    y : task of each row, of two or more classes; a mapping or a Series gives it a name.
     columns : mapping from names to columns of n values, a DataFrame, or an array (n, m). Rows in which a column is
         missing are left out for this column.
     clusters : which rows belong together (frames of one film). They are kept together in folds, and every interval and
@@ -372,7 +380,7 @@ def _decoded(
 ) -> tuple[LabelledData, dict[str, Array], tuple[str, ...]]:
     """Rows with their task and clusters, the columns by name, and notes; of at most `max_rows` rows."""
     X = as_matrix(X, "audited")
-    name, values = main_column(y, "y")
+    name, values = main_column(y, series_name(y) or "y")
     main = class_label(values, name, len(X))
     require_no_missing(main, ["other columns"])
     given = label_columns(columns, len(X), "columns")

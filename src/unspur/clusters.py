@@ -145,8 +145,10 @@ def splits_of_known(
 ) -> list[tuple[IntArray, IntArray]]:
     """`given_splits` of the rows that are `known` (n,); label, clusters and rows are of those only.
 
-    A splitter splits the known rows; pairs of indices are into all n rows.
+    A splitter splits the known rows; pairs of indices are into all n rows, as is a PredefinedSplit of n rows.
     """
+    if len(getattr(cv, "test_fold", ())) == len(known):
+        cv = list(cv.split())
     if hasattr(cv, "split"):
         return given_splits(cv, label, clusters, rows)
     place = np.cumsum(known) - 1

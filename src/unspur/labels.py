@@ -184,7 +184,7 @@ def label_columns(values: Array, n_rows: int, name: str) -> dict[str, Array]:
         raise LabelError("{label} is missing: it is what is to be removed.", label=name)
     require_values(values, name)
     if isinstance(values, Mapping):
-        columns = dict(zip(concept_names(values), map(on_numpy, values.values()), strict=True))
+        columns = dict(zip(concept_names(values, name), map(on_numpy, values.values()), strict=True))
         for called, column in columns.items():
             if hasattr(column, "__len__") and not isinstance(column, str) and len(column) != n_rows:
                 raise LabelError(
@@ -194,7 +194,7 @@ def label_columns(values: Array, n_rows: int, name: str) -> dict[str, Array]:
         return columns
     values = on_numpy(values)
     if is_frame(values):
-        names = concept_names(values.columns)
+        names = concept_names(values.columns, name)
         return dict(zip(names, (values[column].to_numpy() for column in values.columns), strict=True))
     array = values if hasattr(values, "ndim") else np.asarray(values, dtype=object if _mixed(values) else None)
     if getattr(array, "ndim", 1) == 2 and array.shape[1] > 1:
@@ -291,11 +291,11 @@ def _mixed(values: Any) -> bool:
     return isinstance(values, list | tuple) and any(isinstance(v, str) or v is None for v in values)
 
 
-def concept_names(columns: Iterable[Any]) -> list[str]:
-    """Names of several concepts as text; LabelError if two are the same."""
+def concept_names(columns: Iterable[Any], argument: str = "concept") -> list[str]:
+    """Names of several concepts as text; LabelError if two are the same, or if the user's `argument` has none."""
     names = [str(name) for name in columns]
     if not names:
-        raise LabelError("concept has no columns. Pass one or more.")
+        raise LabelError(f"{argument} is empty: it has no columns. Pass one or more.")
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise LabelError(f"Two concepts are called {twice!r}. Give each a name of its own.")

@@ -20,8 +20,16 @@ from unspur._data import LabelledData, first_rows, fit_arguments, warn_if_on_ano
 from unspur._files import write_artifact
 from unspur._reading import brief, require_kinds
 from unspur._resources import one_thread_if_small
-from unspur._typing import Array, FloatArray
-from unspur._validation import FIT_METADATA, MISSING, OTHER_NAMES, generator, keyword_only_after_y, restore_on_failure
+from unspur._typing import Array, BoolArray, FloatArray
+from unspur._validation import (
+    FIT_METADATA,
+    MISSING,
+    OTHER_NAMES,
+    checked_weights,
+    generator,
+    keyword_only_after_y,
+    restore_on_failure,
+)
 from unspur.certificate import Certificate
 from unspur.clusters import cluster_codes, cluster_labels, has_continuous_columns, row_hashes
 from unspur.exceptions import InputError, UsedRowsWarning
@@ -169,6 +177,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
                 self, train, validation, missing, needs_concept=True, keep_unknown=head._infers_concept
             )
             data = _with_common_clusters(data, clusters, clusters_val)
+            weighted = _have_weight(data, sample_weight, sample_weight_val)
             _require_transformable(head, data)
             if "X_val" not in inspect.signature(remover.fit).parameters:  # else the remover checks them
                 _check_validation(data)
@@ -176,9 +185,10 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
             data, remover, notes = self._fit_remover(_seeded(remover, rng), data)
             head = _seeded(head, rng)
             data = head._prepared(data)
-            if left_out := int((~data.train.concept_known).sum()):
+            weighted = weighted[: len(data.train)]
+            if left_out := int(np.sum(weighted & ~data.train.concept_known)):
                 of_what = "" if data.train.inferred is None else " of the removal"
-                left_out_note = f"{left_out:,} of {len(data.train):,} rows have no concept and were left out{of_what}."
+                left_out_note = f"{left_out:,} of {weighted.sum():,} rows have no concept and were left out{of_what}."
                 notes = (*notes, left_out_note, *data.notes)
             selection = self._choose_head(head, data, remover, rng)
             head = selection.head
@@ -280,6 +290,8 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
             "cv": int(self.cv),
             "parameters": plain_parameters(self.head_),
             "random_state": plain_parameters(self).get("random_state"),
+            "seeds_remover": _is_seeded(self.remover),
+            "seeds_head": _is_seeded(self.head),
         }
         arrays = {**arrays, "coef": self.coef_, "intercept": self.intercept_}
         write_artifact(path, arrays, {**metadata, "classifier": classifier}, overwrite=overwrite)
@@ -312,11 +324,16 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
             raise ValueError("a penalty or a held-out loss is not finite")
         parameters = {**metadata.get("parameters", {}), "weight_decay": metadata["weight_decay"]}
         head = HEADS[metadata["head"]](**from_flat_parameters(metadata["head"], parameters))
-        made = cls(clone(remover), head, cv=metadata["cv"], random_state=metadata.get("random_state"))
+        given = clone(remover)
+        made = cls(given, head, cv=metadata["cv"], random_state=metadata.get("random_state"))
         made.missing_concept = remover.get_params().get("missing_concept")
         made._validate_params()
         head._validate_params()
         made.remover_, made.head_ = remover, clone(head)
+        parts: dict[str, BaseEstimator] = {"seeds_remover": given, "seeds_head": head}
+        for name, part in parts.items():
+            if metadata.get(name) is True and "random_state" in part.get_params():
+                part.set_params(random_state=None)  # the next fit draws it again
         made.coef_, made.intercept_, made.classes_ = arrays["coef"], arrays["intercept"], classes
         for name in ("n_features_in_", "feature_names_in_", OTHER_NAMES):
             if hasattr(remover, name):
@@ -378,6 +395,11 @@ def _seeded(estimator: E, rng: np.random.Generator) -> E:
     return estimator
 
 
+def _is_seeded(given: BaseEstimator | None) -> bool:
+    """Whether a remover or head, as it was given to the classifier, gets its `random_state` from it."""
+    return given is None or given.get_params().get("random_state") is None
+
+
 def _empty_groups(data: LabelledData) -> tuple[str, ...]:
     """A note on groups without rows, which JSE refuses; with several concepts most combinations may be empty."""
     empty = [data.group_name(int(number)) for number in np.flatnonzero(data.counts == 0)]
@@ -411,6 +433,13 @@ def _with_common_clusters(data: HeadData, clusters: Any, clusters_val: Any) -> H
     codes = cluster_codes(together, "clusters", n + m)
     train, validation = replace(data.train, clusters=codes[:n]), replace(data.validation, clusters=codes[n:])
     return replace(data, train=train, validation=validation)
+
+
+def _have_weight(data: HeadData, sample_weight: Any, sample_weight_val: Any) -> BoolArray:
+    """Whether rows were passed with a positive weight: the training rows, then the validation rows if there are any."""
+    sets = [data.train] if data.validation is None else [data.train, data.validation]
+    given = zip(sets, to_host(sample_weight, sample_weight_val), strict=False)
+    return np.concatenate([checked_weights(weight, "sample_weight", len(rows)) for rows, weight in given]) > 0
 
 
 def _require_transformable(head: Head, data: HeadData) -> None:

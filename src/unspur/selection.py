@@ -22,6 +22,7 @@ from sklearn.base import BaseEstimator, clone
 
 from unspur._arrays import on_numpy
 from unspur._data import LabelledData, decode_rows, require_same_features
+from unspur._text import counted
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.clusters import row_hashes
 from unspur.exceptions import (
@@ -303,13 +304,14 @@ def cross_fit(head: Head, rows: LabelledData, folds: int, rng: np.random.Generat
     """Logits of each row minus that of its own class, (n, K), by heads fitted without its fold; and their penalty.
 
     One penalty serves all folds, the best of `penalty_grid` by the rule of `choose_layer`. Rows are in memory, their
-    groups are the classes of the task, and clusters are kept together.
+    groups are the classes of the task, and clusters are kept together. GroupSizeError if a class is in one fold only.
     """
     features_from = clone(head)
     (X,) = RowSpan.of(rows.X)[1]
     arguments = {**replace(rows, X=X).arguments(), "concept": None}
     data = decode_head_arguments(features_from, arguments, {}, None, needs_concept=False)
     fold, penalties = data.train.folds(folds, rng), penalty_grid(rows.X)
+    _require_classes_outside_folds(rows, _groups_outside_folds(data.train, fold, folds))
     rough = clone(head).set_params(tol=max(head.tol, ROUGH_TOL))
     fitted = _quietly(fit_folds, rough, penalties, data, features_from, fold, folds)
     differences = _differences(held_out_logits(fitted, data.train, fold), data.train)
@@ -422,6 +424,23 @@ def _groups_outside_folds(rows: LabelledData, fold: IntArray, n_folds: int) -> B
     cell = fold[live] * rows.n_groups + rows.group[live]
     inside = np.bincount(cell, minlength=n_folds * rows.n_groups).reshape(shape)
     return np.asarray(inside.sum(axis=0) > inside)
+
+
+def _require_classes_outside_folds(rows: LabelledData, outside: BoolArray) -> None:
+    """Raise GroupSizeError unless every class of the main label has rows `outside` each fold (folds, classes)."""
+    if outside.all():
+        return
+    code = int(np.flatnonzero(~outside.all(axis=0))[0])
+    own = rows.main.codes == code
+    number = len(np.unique(rows.clusters[own])) if rows.clusters is not None else int(own.sum())
+    if rows.clusters is not None and rows.clusters_are_duplicates:
+        where, what = f"are copies of {counted(number, 'row')}", "more different rows"
+    else:
+        where, what = f"lie in {counted(number, 'cluster')}", "rows of more clusters"
+    raise GroupSizeError(
+        f"Rows with {rows.main.name} = {rows.main.classes[code]} {where}, and all of them are in one fold, so a layer "
+        f"fitted without that fold cannot know the class. Pass {what}, or leave the class out."
+    )
 
 
 def _too_few(rows: LabelledData) -> str:

@@ -210,6 +210,30 @@ def test_the_classifier_passes_it_on(validated, tmp_path):
     assert_array_equal(loaded.predict(TEST.Z), model.predict(TEST.Z))
 
 
+def test_of_several_concepts_those_that_are_known_are_kept():
+    rng = np.random.default_rng(0)
+    other = rng.integers(2, size=len(TOY.y))
+    Z = TOY.Z + np.outer(other, np.eye(10)[5])
+    both = np.column_stack([TOY.concept.astype(float), partly_known(200, other)])
+    missing = np.isnan(both[:, 1])
+    found = inferred(Z, TOY.y, both).probability[missing].reshape(-1, 2, 2)
+    assert_allclose(found.sum(axis=2), np.eye(2)[TOY.concept[missing]], atol=1e-12)
+    head = GroupWeighted(unknown="infer", random_state=0).fit(Z, TOY.y, concept=both)
+    counts = np.zeros((2, 2))
+    np.add.at(counts, (TOY.y, TOY.concept), 1)
+    assert_allclose(head.group_counts_.reshape(2, 2, 2).sum(axis=2), counts)
+
+
+def test_a_known_class_that_no_labelled_row_has_is_kept():
+    """Nothing tells the other concept of such rows, so its classes have equal shares."""
+    other = partly_known(200, np.random.default_rng(0).integers(2, size=len(TOY.y)))
+    first = np.where(np.isnan(other) & (TOY.Z[:, 7] > 1.5), 2.0, TOY.concept)
+    found = inferred(TOY.Z, TOY.y, np.column_stack([first, other]))
+    rows = first == 2
+    assert_array_equal(found.probability[rows], np.tile([0, 0, 0, 0, 0.5, 0.5], (rows.sum(), 1)))
+    assert f"What is known of {rows.sum()} rows is true of no labelled row" in found.note
+
+
 def test_rows_without_a_concept_choose_the_penalty_too():
     concept = partly_known(60)
     grid = {"weight_decay": (10.0, 1.0, 0.1, 0.01, 1e-3)}

@@ -75,3 +75,18 @@ def test_shown_and_saved():
         description_length(*sample(400), first=500)
     with pytest.raises(InputError, match="ratio"):
         description_length(*sample(400), ratio=1.0)
+
+
+@pytest.mark.parametrize(
+    "blocks", [{"ratio": np.inf}, {"ratio": np.nan}, {"ratio": "a"}, {"first": np.nan}, {"first": "a"}], ids=str
+)
+def test_blocks_that_are_no_numbers_are_refused(blocks):
+    ((name, value),) = blocks.items()
+    with pytest.raises(InputError, match=f"Blocks need .*{name}={value!r}"):
+        description_length(*sample(400), **blocks)
+
+
+def test_a_large_ratio_is_one_block():
+    z, concept = sample(400)
+    one, two = (description_length(z, concept, ratio=r, penalty=0.1, random_state=0) for r in (100.0, 1e308))
+    assert one == two

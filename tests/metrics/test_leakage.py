@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.stats import norm
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold
+from sklearn.model_selection import GroupKFold, KFold, PredefinedSplit, StratifiedKFold
 from threadpoolctl import threadpool_limits
 
 from tests.optional import pandas as pd
@@ -334,7 +334,9 @@ def test_index_arrays_lead_into_all_rows_also_where_the_concept_has_gaps(concept
         concept_test=number[test][kept[test]],
         **options,
     )
-    for cv in ([(train, test)], [(np.arange(400) < 250, np.arange(400) >= 250)], [(train, test), (test, [0, 4])]):
+    masks = [(np.arange(400) < 250, np.arange(400) >= 250)]
+    of_all, of_known = (PredefinedSplit(np.where(rows < 250, -1, 0)) for rows in (np.arange(400), np.flatnonzero(kept)))
+    for cv in ([(train, test)], masks, [(train, test), (test, [0, 4])], of_all, of_known):
         assert leakage(z, gaps, cv=cv, **options) == alone
     assert leakage(z, number, cv=[(train, test)], **options) != alone  # the control
     for cv, message in (

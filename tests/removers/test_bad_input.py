@@ -347,6 +347,13 @@ def test_a_method_without_a_task_still_refuses_to_remove_it(toy, name):
     INLP(max_directions=1).fit(toy.Z, np.linspace(0, 1, 600), concept=toy.concept)  # numbers are no such label
 
 
+@pytest.mark.parametrize("remover", [INLP(), LEACE()], ids=lambda remover: type(remover).__name__)
+@pytest.mark.parametrize("number", [1, 10])
+def test_a_task_of_fewer_rows_is_refused_where_it_is_only_compared(toy, remover, number):
+    with pytest.raises(LabelError, match=f"y has {number} labels for 600 rows"):
+        remover.fit(toy.Z, toy.y[:number], concept=toy.concept)
+
+
 def test_only_a_splitter_that_asks_for_groups_is_told_about_clusters(toy):
     with pytest.raises(InputError, match="greater than the number of samples") as told:
         fit(toy, cv=KFold(5000))

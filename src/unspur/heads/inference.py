@@ -56,16 +56,22 @@ class _Calibration:
     chance: float
     loss: float
 
-    def probability(self, logits: FloatArray, main: IntArray) -> FloatArray:
-        """Probabilities (n, m) of rows with logits (n, m) and main classes (n,)."""
-        return np.asarray(softmax(self.slope * logits + self.intercepts[main], axis=1))
+    def probability(self, logits: FloatArray, main: IntArray, compatible: BoolArray) -> FloatArray:
+        """Probabilities (n, m) of rows with logits (n, m) and main classes (n,); zero where not `compatible` (n, m).
+
+        Rows whose compatible classes are all left out have equal probabilities of these.
+        """
+        logits = self.slope * logits + self.intercepts[main]
+        told = (compatible & np.isfinite(logits)).any(axis=1, keepdims=True)
+        return np.asarray(softmax(np.where(compatible, np.where(told, logits, 0.0), -np.inf), axis=1))
 
 
 def infer_concept(head: Head, rows: LabelledData, rng: np.random.Generator) -> Inference | None:
     """Infer the concept of rows where it is missing from those where it is known; None if it is missing nowhere.
 
-    If it cannot be predicted, the slope is zero, and a row has the shares of the labelled rows of its main class. A
-    linear head cannot use a concept that cannot be predicted either, so such rows do no harm.
+    Of several concepts, those that are known for a row are kept: combinations with other classes of them have a
+    probability of zero. If the concept cannot be predicted, the slope is zero, and a row has the shares of the labelled
+    rows of its main class. A linear head cannot use a concept that cannot be predicted either, so such rows do no harm.
 
     Parameters
     ----------
@@ -104,7 +110,20 @@ def infer_concept(head: Head, rows: LabelledData, rng: np.random.Generator) -> I
         note += " That is not clearly better than chance. Label more rows, drawn at random."
     if absent := [rows.group_name(int(g)) for g in np.flatnonzero(possible.ravel() & (counts.ravel() == 0))]:
         note += f" No labelled row is in {'; '.join(absent)}, so the share of that is a guess."
-    return Inference(found.probability(logits, rows.main.codes), better, note)
+    compatible = _compatible(rows)
+    if guessed := int(np.sum(missing & ~(compatible & possible[rows.main.codes]).any(axis=1))):
+        note += f" What is known of {guessed:,} rows is true of no labelled row, so their concept is a guess."
+    return Inference(found.probability(logits, rows.main.codes, compatible), better, note)
+
+
+def _compatible(rows: LabelledData) -> BoolArray:
+    """Which classes of the joint concept agree with what is known of rows where some is missing, shape (n, m)."""
+    shape = tuple(len(label.classes) for label in rows.concepts)
+    agree = np.ones((len(rows), *shape), dtype=bool)
+    for j, label in enumerate(rows.concepts):
+        own = ~label.present[:, None] | (label.codes[:, None] == np.arange(shape[j]))
+        agree &= own.reshape(-1, *(shape[j] if i == j else 1 for i in range(len(shape))))
+    return agree.reshape(len(rows), -1) | rows.concept_known[:, None]
 
 
 def _effective_number(clusters: IntArray, weight: FloatArray) -> float:

@@ -6,6 +6,7 @@ The bits are the minimum description length of Voita and Titov (2020).
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -69,8 +70,8 @@ def description_length(
     Rows are put in random order and cut into blocks that end at ``first, first · ratio, first · ratio², …, n``. Labels
     of the first block cost log₂ k each; those of every later block ``−log₂ q(label)``, where q is a probe trained on
     all rows before the block, mixed with the uniform code in the share k/(t + k) after t rows so that no label costs
-    more than about log₂(t + k). Copies of a row cost next to nothing after the first; leave them out to measure what
-    different rows say.
+    more than about log₂(t + k). A probe that can memorise rows, as one with more features than rows can, encodes copies
+    of a row seen before for next to nothing; leave copies out to measure what different rows say.
 
     Parameters
     ----------
@@ -82,19 +83,20 @@ def description_length(
     rows = checked_rows(Z)
     label = class_label(concept, "concept", len(rows), missing=missing_concept)
     k, n = len(label.classes), int(label.present.sum())
-    first = max(16 * k, -(-n // 1000)) if first is None else int(first)
-    if not 1 <= first < n or not ratio > 1:
+    first = max(16 * k, -(-n // 1000)) if first is None else first
+    if not (isinstance(first, Real) and 1 <= first < n and isinstance(ratio, Real) and 1 < ratio < np.inf):
         raise InputError(
-            f"Blocks need 1 ≤ first < {n} rows and ratio > 1; got first={first}, ratio={ratio}. Pass more rows, or a "
-            "smaller first block."
+            f"Blocks need 1 ≤ first < {n} rows and a finite ratio > 1; got first={first!r}, ratio={ratio!r}. Pass more "
+            "rows, or a smaller first block."
         )
+    first = int(first)
     rng = np.random.default_rng(random_state)
     order = rng.permutation(np.flatnonzero(label.present))
     codes = label.codes[order]
     bits = first * np.log2(k)
     start = first
     while start < n:
-        end = min(n, max(start + 1, round(start * ratio)))
+        end = max(start + 1, round(min(n, start * ratio)))
         q = _code(probe, rows[order[:start]], codes[:start], k, rows[order[start:end]], rng, penalty)
         bits -= float(np.log2(q[np.arange(end - start), codes[start:end]]).sum())
         start = end

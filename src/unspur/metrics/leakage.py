@@ -372,7 +372,7 @@ def leakage(
     concept_type : "class", or "continuous" for a number. A number is predicted by ridge regression, and the result is a
         NumericLeakage: R² out of sample, 0 if the rows say nothing.
     cv : number of folds (stratified by concept, drawn at random), a splitter of the rows with a known concept, or pairs
-        of index arrays (train, test) into the rows of Z.
+        of index arrays (train, test) into the rows of Z. A PredefinedSplit may be of all rows of Z too.
     Z_test, concept_test : rows to test the probe on, instead of folds.
     sample_weight, sample_weight_test : weights of rows, in training and in what is reported.
     penalty : of logistic (or ridge) regression on the unscaled columns, in units of the mean variance; with None the

@@ -214,10 +214,17 @@ def require_few_codes(classes: tuple[Any, ...], rows: int, name: str) -> None:
 
 
 def class_label_or_none(y: Array | None, name: str, n_rows: int) -> ClassLabel | None:
-    """The task as classes, if it can be read so; it is only compared with the concept."""
+    """The task as classes, if it can be read so; it is only compared with the concept.
+
+    LabelError if it has another number of rows.
+    """
+    if y is None:
+        return None
     try:
-        return None if y is None else class_label(y, name, n_rows)
+        return class_label(y, name, n_rows)
     except LabelError:
+        if hasattr(y, "__len__") and len(y) != n_rows:
+            raise
         return None
 
 
