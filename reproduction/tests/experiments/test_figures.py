@@ -170,6 +170,15 @@ def test_curves_show_means_bands_and_published_values(tmp_path, monkeypatch):
     assert band.min() == pytest.approx(min(line.mean - line.half for line in ours))
 
 
+def test_what_a_probe_reads_is_a_share_of_rows(tmp_path, monkeypatch):
+    summary = full_summary("toy-ood")
+    read = tuple(replace(li, metric="probe", mean=97.0, error=9.0) for li in summary.lines if li.metric == "average")
+    summary = replace(summary, experiment=replace(summary.experiment, metrics=("probe",)), lines=read)
+    (probe,) = drawn_axes(summary, tmp_path, monkeypatch)
+    assert max(path.vertices[:, 1].max() for band in probe.collections for path in band.get_paths()) == 100.0
+    assert probe.get_ylim()[1] <= 102.5
+
+
 def test_sizes_show_one_line_per_number_of_rows(tmp_path, monkeypatch):
     summary = full_summary("toy-sample-size")
     jse, inlp = drawn_axes(summary, tmp_path, monkeypatch)
