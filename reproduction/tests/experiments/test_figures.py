@@ -190,6 +190,13 @@ def test_sizes_show_one_line_per_number_of_rows(tmp_path, monkeypatch):
     assert inlp.lines[-1].get_ydata() == pytest.approx(expected)
 
 
+def test_a_long_name_above_a_narrow_column_is_broken_between_words(tmp_path, monkeypatch):
+    axes = drawn_axes(full_summary("waterbirds-limited-labels"), tmp_path, monkeypatch)
+    titles = [axis.get_title() for axis in axes]
+    assert "Robust\nClassifier" in titles
+    assert "GW-ERM" in titles
+
+
 def test_a_published_line_of_two_methods_is_drawn_once(tmp_path, monkeypatch):
     average, _ = drawn_axes(full_summary("toy-reweighting"), tmp_path, monkeypatch)
     dashed = [to_hex(line.get_color()) for line in average.lines if line.get_linestyle() == "--"]
