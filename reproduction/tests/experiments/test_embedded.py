@@ -147,7 +147,7 @@ class TestCells:
     def test_gamma_of_afr_is_chosen_on_held_out_rows_like_the_weight_decay(self):
         from unspur.selection import GRIDS
 
-        for spec in (cell("waterbirds-ood", "AFR"), cell("waterbirds-limited-labels", "AFR", labelled=[150], p=[0.8])):
+        for spec in (cell("waterbirds-ood", "AFR"), cell("celeba-limited-labels", "AFR", labelled=[150], p=[0.8])):
             assert spec["head"]["gamma"] == spec["head"]["weight_decay"] == "validation"
             result = run_cell(spec, NOWHERE)
             assert result["head_gamma"] in GRIDS["AFR"]["gamma"]
@@ -183,6 +183,17 @@ class TestCells:
         assert chosen(1e-4, 1.0) == {"weight_decay": 1.0}
         z[:, 0] += 8.0 * y
         assert chosen(1e-4, 100.0) == {"weight_decay": 1e-4}
+
+    def test_parameters_that_cannot_be_fitted_are_not_chosen(self):
+        from unspur import AFR
+        from unspur_paper.experiments.embedded import _cross_selected
+
+        rng = np.random.default_rng(0)
+        rows = Rows(rng.standard_normal((200, 5)), np.arange(200) % 2, np.arange(200) // 2 % 2)
+        everything = np.ones(200, dtype=bool)
+        # With the larger γ, all the weight goes to one row, which the layer refuses.
+        grid = {"gamma": (1e6, 1.0), "weight_decay": (1.0,)}
+        assert _cross_selected(AFR(), grid, rows, everything, everything)[1] == {"gamma": 1.0, "weight_decay": 1.0}
 
     def test_two_concepts_are_counted_both(self):
         both, neither = (run_cell(cell("celeba-two-concepts", m, p=[0.8]), NOWHERE) for m in ("JSE both", "ERM"))

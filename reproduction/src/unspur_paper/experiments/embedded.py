@@ -180,7 +180,10 @@ def _last_layer(
 def _cross_selected(
     head: Any, grid: Mapping[str, Sequence[float]], train: Rows, known: BoolArray, seen: BoolArray
 ) -> tuple[LinearHead, dict[str, float]]:
-    """Choose parameters in folds of the rows with a `known` concept, then fit on all rows that may be `seen`."""
+    """Choose parameters in folds of the rows with a `known` concept, then fit on all rows that may be `seen`.
+
+    Parameters with which a fold cannot be fitted are not chosen.
+    """
     fold = np.full(len(train), -1)
     members, data = np.flatnonzero(known), train.labelled()
     # One after the other inside each group; the order of rows is random.
@@ -191,7 +194,11 @@ def _cross_selected(
         total = 0.0
         for k in range(FOLDS):
             fitted = clone(head).set_params(**parameters)
-            fitted.fit(**data.select(seen & (fold != k)).arguments())
+            try:
+                fitted.fit(**data.select(seen & (fold != k)).arguments())
+            except InputError:  # as where a large γ of AFR leaves a single row with a weight
+                total = np.inf
+                break
             total += group_loss(fitted, data.select(fold == k))
         losses.append(total)
     best = settings[int(np.argmin(losses))]
