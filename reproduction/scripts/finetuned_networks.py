@@ -57,6 +57,7 @@ MAPPED = 0.9
 FROZEN = (
     *("waterbirds-variants", "waterbirds-ood", "waterbirds-ood-group", "celeba-ood", "celeba-ood-group"),
     *("waterbirds-reweighting", "celeba-reweighting", "celeba-ood-blond", "waterbirds-circulated-labels"),
+    *("waterbirds-limited-labels", "celeba-limited-labels", "celeba-two-concepts"),
 )
 TRAINED = (
     *("celeba-finetuned", "celeba-gradcam", "waterbirds-finetuned", "waterbirds-finetuned-group", "waterbirds-gradcam"),
@@ -82,13 +83,14 @@ def networks(seeds: int) -> Iterator[tuple[str, ...]]:
             yield _at(PAIRS, p, seed)
             yield _at(BIRDS, p, seed)
         yield _at(BIRDS, 0.95, seed)
-    for p in STRENGTHS[:3]:
-        for weight in WEIGHTS:
+    for weight in WEIGHTS:
+        # The paper has the weight 1 at all strengths.
+        for p in STRENGTHS if weight == "1" else STRENGTHS[:3]:
             for seed in three:
-                for source in (FACES, PAIRS, BIRDS):
+                for source in (BIRDS, FACES, PAIRS):
                     if (source, p, weight) != (FACES, 0.9, "1"):
                         yield _at(source, p, seed, weight)
-        if p == STRENGTHS[0]:
+        if weight == WEIGHTS[0]:
             yield from ((*kind, "--seed", str(seed)) for kind in (NEGATION, UNMARKED) for seed in three)
     for seed in range(3, seeds):
         for p in STRENGTHS:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import lzma
 import tarfile
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -20,7 +21,7 @@ from typing import Any
 
 from unspur_paper.experiments.records import Record, canonical, pack, unpack
 
-NETWORKS = "finetuned-networks.json"
+NETWORKS = "finetuned-networks.json.xz"
 
 
 def merged(old: Sequence[Record], new: Sequence[Record]) -> tuple[list[Record], int, int]:
@@ -44,7 +45,26 @@ def _by_network(records: Iterable[Record]) -> dict[str, dict[str, Record]]:
 def merged_networks(old: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """How networks were trained, those that were trained again as they were then."""
     found = {network["store"]: network for network in (*old, *new)}
-    return [found[store] for store in sorted(found)]
+    return [
+        {**found[store], "history": [_rounded(epoch) for epoch in found[store]["history"]]} for store in sorted(found)
+    ]
+
+
+def read_networks(path: Path) -> list[dict[str, Any]]:
+    """How networks were trained."""
+    found: list[dict[str, Any]] = json.loads(lzma.decompress(path.read_bytes()))
+    return found
+
+
+def write_networks(networks: Sequence[dict[str, Any]], path: Path) -> None:
+    """One network a line, compressed."""
+    lines = ",\n".join(json.dumps(network) for network in networks)
+    path.write_bytes(lzma.compress(f"[\n{lines}\n]\n".encode(), preset=9))
+
+
+def _rounded(epoch: dict[str, float]) -> dict[str, float]:
+    """Losses and accuracies of an epoch to four digits after the point, which is more than pages show."""
+    return {name: round(value, 4) for name, value in epoch.items()}
 
 
 def main() -> None:
@@ -66,10 +86,9 @@ def main() -> None:
         told = Path(place) / "networks.json"
         if told.exists():
             target = given.results / NETWORKS
-            old_networks = json.loads(target.read_text(encoding="utf-8")) if target.exists() else []
+            old_networks = read_networks(target) if target.exists() else []
             networks = merged_networks(old_networks, json.loads(told.read_text(encoding="utf-8")))
-            lines = ",\n".join(json.dumps(network) for network in networks)
-            target.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+            write_networks(networks, target)
             print(f"{target}: {len(networks)} networks")
 
 

@@ -209,15 +209,18 @@ def reversed_pairs() -> str:
 
 
 def missing_values() -> str:
-    """Published values without a counterpart, by source, data set and method."""
+    """Published values without a counterpart, by source, data set and method; or that there are none."""
     found: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     for key, value in published_values().items():
         if status_of(key, value) == "no counterpart":
             found[key[:3]].append(key[3])
-    return "\n".join(
+    if not found:
+        return "Every published value has a counterpart."
+    lines = (
         f"- {source}, {dataset}, {method}: {len(at)} values, at {', '.join(f'{p:g}' for p in sorted(set(at)))}"
         for (source, dataset, method), at in found.items()
     )
+    return "\n".join(["Values without a counterpart:\n", *lines])
 
 
 if __name__ == "__main__":

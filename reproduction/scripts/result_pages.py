@@ -19,9 +19,11 @@ import textwrap
 from functools import cache
 from pathlib import Path
 
+import merge_records
 from paper_status import missing_values, order_table, reversed_pairs, status_table
 
 from unspur._version import __version__
+from unspur_paper.datasets.negation import CLASSES
 from unspur_paper.experiments.metrics import INSIDE_GROUPS, METRICS, TITLES
 from unspur_paper.experiments.records import canonical, unpack
 from unspur_paper.experiments.reproduce import find_experiments, reproduce
@@ -30,7 +32,7 @@ from unspur_paper.experiments.summary import Summary
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "reproduction" / "results"
 COST = RESULTS / "frozen-cost.json"
-NETWORKS = RESULTS / "finetuned-networks.json"
+NETWORKS = RESULTS / merge_records.NETWORKS
 PAGES = ("frozen-networks", "finetuned-networks", "claims")
 #: Experiments on frozen networks, whose time is counted; and those among them by name that are not.
 GRID, TRAINED = ("waterbirds", "celeba"), ("finetuned", "gradcam")
@@ -70,8 +72,11 @@ def line(name: str, method: str, metric: str, at: str):
 
 
 def value(name: str, method: str, metric: str, at: str) -> str:
+    """Mean and standard error; in how many runs, if other values of the experiment are of more."""
     found = line(name, method, metric, at)
-    return f"{found.mean:.1f}" + ("" if found.error is None else f" ({found.error:.1f})")
+    fewer = found.runs < max(li.runs for li in summary(name).lines)
+    runs = f" in {found.runs} run{'s' if found.runs > 1 else ''}" if fewer else ""
+    return f"{found.mean:.1f}" + ("" if found.error is None else f" ({found.error:.1f})") + runs
 
 
 def mean(name: str, method: str, metric: str, at: str) -> str:
@@ -142,12 +147,18 @@ def reweighting(pairs: str) -> str:
     return "\n".join(lines)
 
 
+@cache
+def told_networks() -> dict[str, dict]:
+    """What is known of the training of each network, by its store."""
+    return {network["store"]: network for network in merge_records.read_networks(NETWORKS)}
+
+
 def networks(source: str) -> str:
     """Of the networks trained on a source, one line a strength and adversary: epochs, accuracies, seconds."""
     found: dict[str, list[dict]] = {}
-    for network in json.loads(NETWORKS.read_text(encoding="utf-8")):
-        if network["store"].startswith(f"{source}-finetuned/"):
-            found.setdefault(network["store"].split("/")[2], []).append(network)
+    for store, network in told_networks().items():
+        if store.startswith(f"{source}-finetuned/"):
+            found.setdefault(store.split("/")[2], []).append(network)
     lines = [
         "| networks | how many | trained on | epochs kept | accuracy on validation rows, % | adversary, % | seconds each |",
         "| --- | ---: | --- | ---: | ---: | ---: | ---: |",
@@ -170,42 +181,93 @@ def _range(numbers: list[float], digits: int = 1) -> str:
     return low if low == high else f"{low} to {high}"
 
 
+def _against(source: str, weight: str, strength: str = "") -> list[list[dict]]:
+    """Histories of the networks of a source that were trained against an adversary of this weight."""
+    name = re.compile(rf"{source}-finetuned/[^/]+/p-{re.escape(strength) or '[0-9.]+'}-adversary-{re.escape(weight)}/")
+    return [network["history"] for store, network in told_networks().items() if name.match(store)]
+
+
+def adversary_range(source: str, weight: str, strength: str, what: str, first: str, last: str = "") -> str:
+    """Lowest and highest accuracy of "main" or "adversary", classes counting alike, from one epoch to another.
+
+    Epochs count from the end where they are negative; no last epoch is the end. The strength "all" is all of them.
+    """
+    key = {"main": "validation_balanced_accuracy", "adversary": "adversary_balanced_accuracy"}[what]
+    histories = _against(source, weight, "" if strength == "all" else strength)
+    epochs = slice(int(first), int(last) if last else None)
+    return _range([100 * epoch[key] for history in histories for epoch in history[epochs]])
+
+
+def adversary_count(source: str, weight: str, what: str, low: str, high: str) -> str:
+    """ "N of M" networks whose last accuracy of "main" or "adversary" is between two bounds."""
+    key = {"main": "validation_balanced_accuracy", "adversary": "adversary_balanced_accuracy"}[what]
+    found = [100 * history[-1][key] for history in _against(source, weight)]
+    return f"{sum(float(low) <= accuracy <= float(high) for accuracy in found)} of {len(found)}"
+
+
+#: Last epochs over which the accuracy of an adversary is followed.
+LAST_EPOCHS = 5
+
+
 def adversaries() -> str:
     """Networks that were trained against an adversary, by strength and weight.
 
     What the adversary reads of the concept on validation rows, what a fresh probe reads on test rows after PCA, and what
     a plain layer on top is worth.
     """
-    told = {network["store"]: network for network in json.loads(NETWORKS.read_text(encoding="utf-8"))}
     lines = [
-        "| data | p | λ | networks | main label, validation, % | adversary, validation, % | fresh probe, test, % | worst group "
-        "| average | published worst group |",
-        "| --- |" + " ---: |" * 9,
+        "| data | p | λ | networks | main label, validation, % | adversary, validation, % | "
+        f"adversary in the last {LAST_EPOCHS} epochs | fresh probe, test, % | worst group | average | published worst group |",
+        "| --- |" + " ---: |" * 10,
     ]
     for name in ("waterbirds-finetuned", "celeba-finetuned", "multinli-ood"):
         if not (RESULTS / name / "exact.jsonl.xz").exists():
             continue
         experiment = summary(name).experiment
-        source = experiment.dataset["name"]
+        source = experiment.dataset["name"].removesuffix("-finetuned")
         weights = {m.name: m.dataset["adversary"] for m in experiment.methods if m.dataset.get("adversary")}
         measured = {(li.at["p"], li.method) for li in summary(name).lines}
         for p, method in sorted(measured, key=lambda key: (-key[0], -weights.get(key[1], 0.0))):
             if method not in weights:
                 continue
-            folder = f"{source}/{experiment.dataset['encoder']}/p-{p:g}-adversary-{weights[method]:g}/"
-            group = [network for store, network in told.items() if store.startswith(folder)]
-            kept = [network["history"][network["kept_epoch"] - 1] for network in group]
+            weight, strength = f"{weights[method]:g}", f"{p:g}"
+            found = [line(name, method, metric, strength) for metric in ("probe", "worst_group", "average")]
             cells = [
                 f"`{name}`",
-                f"{p:g}",
-                f"{weights[method]:g}",
-                str(len(group)),
-                _range([100 * k["validation_accuracy"] for k in kept]),
-                _range([100 * k["adversary_balanced_accuracy"] for k in kept]),
-                *(value(name, method, metric, f"{p}") for metric in ("probe", "worst_group", "average")),
-                published(name, method, "worst_group", f"{p}"),
+                strength,
+                weight,
+                str(found[0].runs),
+                adversary_range(source, weight, strength, "main", "-1"),
+                adversary_range(source, weight, strength, "adversary", "-1"),
+                adversary_range(source, weight, strength, "adversary", f"-{LAST_EPOCHS}"),
+                *(f"{li.mean:.1f}" + ("" if li.error is None else f" ({li.error:.1f})") for li in found),
+                published(name, method, "worst_group", strength),
             ]
             lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def negation_groups(methods: str) -> str:
+    """Accuracy in each group of the published MultiNLI, and how many test rows it has."""
+    name, at = "multinli-negation", 100.0
+    where = ("without", "with")
+    lines = [
+        "| method | " + " | ".join(f"{kind}, {words} negation" for kind in CLASSES for words in where) + " |",
+        "| --- |" + " ---: |" * 6,
+    ]
+    rows: list[list[int]] = []
+    for method in (part.strip() for part in methods.split(";")):
+        results = [result for (place, _), result in runs_of(name, method).items() if place == at]
+        rows = [result["rows"] for result in results]
+        accuracy = [
+            sum(100 * result["right"][group] / result["rows"][group] for result in results) / len(results)
+            for group in range(6)
+        ]
+        lines.append(f"| {method} | {' | '.join(f'{number:.1f}' for number in accuracy)} |")
+    counts = [[run[group] for run in rows] for group in range(6)]
+    lines.append(f"| test rows | {' | '.join(_range(group, 0) for group in counts)} |")
+    errors = [f"{50 / min(group) ** 0.5:.1f}" for group in counts]
+    lines.append(f"| standard error of a run, at most | {' | '.join(errors)} |")
     return "\n".join(lines)
 
 
@@ -319,6 +381,9 @@ _FILLERS = {
         inside,
         of_run,
         adversaries,
+        negation_groups,
+        adversary_range,
+        adversary_count,
         status_table,
         missing_values,
         order_table,
@@ -362,7 +427,7 @@ def note_networks(embeddings: Path) -> None:
         noted.append(
             {"store": str(path.parent.relative_to(embeddings)), "device": manifest["encoder"]["device"], **kept}
         )
-    NETWORKS.write_text(json.dumps(noted, indent=1) + "\n", encoding="utf-8")
+    merge_records.write_networks(merge_records.merged_networks([], noted), NETWORKS)
 
 
 def note_costs(embeddings: Path) -> None:

@@ -1,6 +1,7 @@
 """Records of a network that was trained again replace those of the one before all together."""
 
 import json
+import lzma
 import subprocess
 import sys
 import tarfile
@@ -11,6 +12,7 @@ import pytest
 from unspur_paper.experiments.records import Record, pack, record_key, unpack
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "merge_records.py"
+NETWORKS = "finetuned-networks.json.xz"
 
 
 def record(method, run=0, p=0.9, data="old", adversary=0.0):
@@ -32,7 +34,7 @@ def merge(tmp_path):
             tar.add(run / "birds" / "exact.jsonl.xz", "birds/exact.jsonl.xz")
             if networks is not None:
                 (run / "networks.json").write_text(json.dumps(networks[1]))
-                (results / "finetuned-networks.json").write_text(json.dumps(networks[0]))
+                (results / NETWORKS).write_bytes(lzma.compress(json.dumps(networks[0]).encode()))
                 tar.add(run / "networks.json", "networks.json")
         command = [sys.executable, str(SCRIPT), str(tmp_path / "run.tar"), str(results)]
         said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -67,8 +69,13 @@ def test_records_of_a_run_that_was_stopped_do_not_replace_more_than_they_have(me
 
 
 def test_an_experiment_may_be_new_and_networks_are_told_anew(merge, tmp_path):
-    networks = [[{"store": "a", "seconds": 1}, {"store": "b", "seconds": 1}], [{"store": "b", "seconds": 2}]]
+    once, again = ([{"epoch": 1.0, "validation_accuracy": accuracy}] for accuracy in (0.5, 2 / 3))
+    networks = [
+        [{"store": "a", "seconds": 1, "history": once}, {"store": "b", "seconds": 1, "history": once}],
+        [{"store": "b", "seconds": 2, "history": again}],
+    ]
     found, _ = merge([], [record("JSE", data="new")], networks)
     assert those(found) == {("JSE", 0, "new")}
-    told = json.loads((tmp_path / "results" / "finetuned-networks.json").read_text())
-    assert told == [{"store": "a", "seconds": 1}, {"store": "b", "seconds": 2}]
+    told = json.loads(lzma.decompress((tmp_path / "results" / NETWORKS).read_bytes()))
+    assert [(network["store"], network["seconds"]) for network in told] == [("a", 1), ("b", 2)]
+    assert [network["history"][0]["validation_accuracy"] for network in told] == [0.5, 0.6667]

@@ -57,6 +57,15 @@ def test_tables_are_drawn_from_the_packed_records(experiment, preset, tmp_path, 
         assert (tmp_path / name).read_bytes() == (RESULTS / name).read_bytes(), name
 
 
+def test_values_of_fewer_runs_than_the_others_say_so():
+    text = (RESULTS / "celeba-finetuned" / "exact.md").read_text(encoding="utf-8")
+    runs = {(li["method"], li["p"]): int(li["runs"]) for li in table("celeba-finetuned", "exact")}
+    assert (runs["ADV λ=0.01", "0.5"], runs["ADV λ=0.01", "0.9"]) == (1, 3)
+    assert " in 1 run |" in text
+    assert "in 1 runs" not in text
+    assert " in 2 runs |" in (DOCS / "finetuned-networks.md").read_text(encoding="utf-8")
+
+
 def test_the_whole_table_on_toy_has_a_hundred_runs_and_is_small():
     for preset in ("released", "exact"):
         assert len(unpack(RESULTS / "toy-ood" / f"{preset}.jsonl.xz")) >= 10 * 5 * 100

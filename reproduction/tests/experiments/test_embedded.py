@@ -144,15 +144,24 @@ class TestCells:
         fixed = {**spec, "head": {**spec["head"], "weight_decay": 0.5}}
         assert run_cell(fixed, NOWHERE)["head_weight_decay"] == 0.5
 
+    def test_gamma_of_afr_is_chosen_on_held_out_rows_like_the_weight_decay(self):
+        from unspur.selection import GRIDS
+
+        for spec in (cell("waterbirds-ood", "AFR"), cell("celeba-limited-labels", "AFR", labelled=[150], p=[0.8])):
+            assert spec["head"]["gamma"] == spec["head"]["weight_decay"] == "validation"
+            result = run_cell(spec, NOWHERE)
+            assert result["head_gamma"] in GRIDS["AFR"]["gamma"]
+            assert result["head_weight_decay"] in GRIDS["AFR"]["weight_decay"]
+
     def test_last_layers_that_need_the_concept_never_see_rows_without_it(self, monkeypatch):
         from unspur_paper.experiments import embedded
 
         seen = []
         real = embedded._cross_selected
 
-        def watch(head, decays, train, known, allowed):
+        def watch(head, grid, train, known, allowed):
             seen.append((type(head).__name__, int(known.sum()), int(allowed.sum()), bool(allowed[known].all())))
-            return real(head, decays, train, known, allowed)
+            return real(head, grid, train, known, allowed)
 
         monkeypatch.setattr(embedded, "_cross_selected", watch)
         for method in ("GW-ERM", "JSE"):
@@ -167,9 +176,24 @@ class TestCells:
         z, y = rng.standard_normal((200, 150)), np.arange(200) % 2  # nothing to learn: the more decay, the better
         rows = Rows(z, y, np.arange(200) // 2 % 2)
         everything = np.ones(200, dtype=bool)
-        assert _cross_selected(GroupWeighted(), (1e-4, 1.0), rows, everything, everything)[1] == 1.0
+
+        def chosen(*decays):
+            return _cross_selected(GroupWeighted(), {"weight_decay": decays}, rows, everything, everything)[1]
+
+        assert chosen(1e-4, 1.0) == {"weight_decay": 1.0}
         z[:, 0] += 8.0 * y
-        assert _cross_selected(GroupWeighted(), (1e-4, 100.0), rows, everything, everything)[1] == 1e-4
+        assert chosen(1e-4, 100.0) == {"weight_decay": 1e-4}
+
+    def test_parameters_that_cannot_be_fitted_are_not_chosen(self):
+        from unspur import AFR
+        from unspur_paper.experiments.embedded import _cross_selected
+
+        rng = np.random.default_rng(0)
+        rows = Rows(rng.standard_normal((200, 5)), np.arange(200) % 2, np.arange(200) // 2 % 2)
+        everything = np.ones(200, dtype=bool)
+        # With the larger γ, all the weight goes to one row, which the layer refuses.
+        grid = {"gamma": (1e6, 1.0), "weight_decay": (1.0,)}
+        assert _cross_selected(AFR(), grid, rows, everything, everything)[1] == {"gamma": 1.0, "weight_decay": 1.0}
 
     def test_two_concepts_are_counted_both(self):
         both, neither = (run_cell(cell("celeba-two-concepts", m, p=[0.8]), NOWHERE) for m in ("JSE both", "ERM"))

@@ -358,13 +358,13 @@ class TestRecommendation:
 
     def test_its_cell_is_its_own_accuracy(self):
         spec = cell("celeba-finetuned", "RobustClassifier")
-        drawn, removal, last, decay = fitted_cell(spec, NOWHERE)
+        drawn, removal, last, chosen = fitted_cell(spec, NOWHERE)
         held_out = drawn.validation.labelled().arguments("_val")
         result = run_cell(spec, NOWHERE)
         model = RobustClassifier(random_state=0).fit(**drawn.train.labelled().arguments(), **held_out)
         right = model.predict(drawn.test.Z) == drawn.test.y
         # Folds do not matter where there are validation rows.
-        assert (sum(result["right"]), result["head_weight_decay"]) == (right.sum(), decay)
+        assert (sum(result["right"]), result["head_weight_decay"]) == (right.sum(), chosen["weight_decay"])
         assert removal.spurious.dim == model.remover_.spurious_.dim > 0
         assert_array_equal(last.right(removal(drawn.test)), right)
         plain = run_cell(cell("celeba-finetuned", "ERM"), NOWHERE)

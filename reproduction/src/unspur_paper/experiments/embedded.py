@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ from unspur_paper.rows import Rows
 
 #: Last layers that do not look at the concept of training rows.
 WITHOUT_CONCEPT = ("ERM", "JTT", "AFR")
+#: Last layers that train on held-out rows, which a fine-tuned network has not seen; AFR's first model on training rows.
+ON_HELD_OUT_ROWS = ("DFR", "AFR")
 #: Folds in which rows with a known concept decide, where those are few.
 FOLDS = 5
 
@@ -48,8 +51,8 @@ def embedded_cell(spec: Mapping[str, Any], embeddings: Path) -> dict[str, Any]:
     its maps were kept, how much of them lies on the bird.
     """
     data = spec["dataset"]
-    drawn, removal, last, decay = fitted_cell(spec, embeddings)
-    result = {**_measure(last, removal, drawn), "head_weight_decay": decay}
+    drawn, removal, last, chosen = fitted_cell(spec, embeddings)
+    result = {**_measure(last, removal, drawn), **{f"head_{name}": float(value) for name, value in chosen.items()}}
     if data["encoder"] in PIXELS:
         after = removal(drawn.test)
         result |= picture_change(drawn.unreduced(drawn.test.Z), drawn.unreduced(after.Z))
@@ -63,26 +66,26 @@ def embedded_cell(spec: Mapping[str, Any], embeddings: Path) -> dict[str, Any]:
     return result
 
 
-def fitted_cell(spec: Mapping[str, Any], embeddings: Path) -> tuple[Draw, Removal, LinearHead, float]:
-    """The rows of a cell, its removal, and its last layer with the weight decay of that.
+def fitted_cell(spec: Mapping[str, Any], embeddings: Path) -> tuple[Draw, Removal, LinearHead, dict[str, float]]:
+    """The rows of a cell, its removal, and its last layer with the weight decay of that and what else was chosen.
 
     What is to be orthogonal in JSE is chosen like a weight decay, if left open: by the validation loss of the last
     layer, with groups of equal weight.
     """
     if spec["head"]["name"] == RECOMMENDED:
         return _recommended(spec, embeddings)
-    best: tuple[float, tuple[Draw, Removal, LinearHead, float]] | None = None
+    best: tuple[float, tuple[Draw, Removal, LinearHead, dict[str, float]]] | None = None
     for remover in _alternatives(spec["remover"]):
         drawn, removal = fitted_removal({**spec, "remover": remover}, embeddings)
-        last, decay = _last_layer(spec, drawn, removal, _training_numbers(spec, "head"))
+        last, chosen = _last_layer(spec, drawn, removal, _training_numbers(spec, "head"))
         loss = group_loss(last, removal(drawn.validation).labelled())
         if best is None or loss < best[0]:
-            best = (loss, (drawn, removal, last, decay))
+            best = (loss, (drawn, removal, last, chosen))
     assert best is not None
     return best[1]
 
 
-def _recommended(spec: Mapping[str, Any], embeddings: Path) -> tuple[Draw, Removal, LinearHead, float]:
+def _recommended(spec: Mapping[str, Any], embeddings: Path) -> tuple[Draw, Removal, LinearHead, dict[str, float]]:
     """The same by the classifier that the library recommends, with its defaults."""
     data = spec["dataset"]
     drawn = draw(data, spec["run"], embeddings)
@@ -93,7 +96,7 @@ def _recommended(spec: Mapping[str, Any], embeddings: Path) -> tuple[Draw, Remov
         model.fit(**train.labelled().arguments(), **held_out)
     removal = Removal(model.removal_, model.remover_.spurious_, model.remover_.main_)
     # Its coefficients are for the original rows; on rows without the concept they give the same logits.
-    return drawn, removal, LinearHead.of(model), float(model.selection_.parameters["weight_decay"])
+    return drawn, removal, LinearHead.of(model), {"weight_decay": model.selection_.parameters["weight_decay"]}
 
 
 def _alternatives(remover: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -143,8 +146,8 @@ def _in_one_column(rows: Rows, second: Array | None) -> Rows:
 
 def _last_layer(
     spec: Mapping[str, Any], drawn: Draw, removal: Removal, rng: np.random.Generator
-) -> tuple[LinearHead, float]:
-    """The last layer on what the removal leaves, and its weight decay, chosen by the paper's rule if left open.
+) -> tuple[LinearHead, dict[str, float]]:
+    """The last layer on what the removal leaves, and its parameters; those left open are chosen by the paper's rule.
 
     With two concepts, every method is chosen by the same loss, that of all their combinations; and last layers that
     weigh groups weigh those.
@@ -154,45 +157,54 @@ def _last_layer(
         removal(_in_one_column(rows, drawn.second.get(split)))
         for split, rows in (("train", drawn.train), ("validation", drawn.validation))
     )
-    if named.get("weight_decay") != ON_VALIDATION_ROWS:
+    left_open = [name for name, value in named.items() if value == ON_VALIDATION_ROWS]
+    if not left_open:
         head = estimator(HEADS, named, rng)
-        return fit_last_layer(named, train, deciding, rng), float(head.weight_decay)
-    head = estimator(HEADS, {key: value for key, value in named.items() if key != "weight_decay"}, rng)
-    grid = {"weight_decay": GRIDS[named["name"]]["weight_decay"]}
+        return fit_last_layer(named, train, deciding, rng), {"weight_decay": float(head.weight_decay)}
+    head = estimator(HEADS, {key: value for key, value in named.items() if key not in left_open}, rng)
+    grid = {name: GRIDS[named["name"]][name] for name in left_open}
     if drawn.known is not None:
         seen = np.ones(len(train), dtype=bool) if named["name"] in WITHOUT_CONCEPT else drawn.known
-        return _cross_selected(head, grid["weight_decay"], train, drawn.known, seen)
-    if named["name"] != "DFR":
-        chosen = select_head(head, grid, train.labelled(), deciding.labelled())
-        return LinearHead.of(chosen.head), chosen.parameters["weight_decay"]
-    # It trains on held-out rows: one half of them for the choice, all of them in the end.
+        return _cross_selected(head, grid, train, drawn.known, seen)
+    if named["name"] not in ON_HELD_OUT_ROWS:
+        found = select_head(head, grid, train.labelled(), deciding.labelled())
+        return LinearHead.of(found.head), found.parameters
+    # One half of the held-out rows for the choice, all of them in the end.
     data = deciding.labelled()
     aside = data.held_out_mask(0.5, np.random.default_rng(0))
     half, other = data.select(~aside), data.select(aside)
-    decay = select_head(head, grid, train.labelled(), other, held_out=half).parameters["weight_decay"]
-    return fit_last_layer({**named, "weight_decay": decay}, train, deciding, rng), decay
+    chosen = select_head(head, grid, train.labelled(), other, held_out=half).parameters
+    return fit_last_layer({**named, **chosen}, train, deciding, rng), chosen
 
 
 def _cross_selected(
-    head: Any, decays: Sequence[float], train: Rows, known: BoolArray, seen: BoolArray
-) -> tuple[LinearHead, float]:
-    """Choose the weight decay in folds of the rows with a `known` concept, then fit on all rows that may be `seen`."""
+    head: Any, grid: Mapping[str, Sequence[float]], train: Rows, known: BoolArray, seen: BoolArray
+) -> tuple[LinearHead, dict[str, float]]:
+    """Choose parameters in folds of the rows with a `known` concept, then fit on all rows that may be `seen`.
+
+    Parameters with which a fold cannot be fitted are not chosen.
+    """
     fold = np.full(len(train), -1)
     members, data = np.flatnonzero(known), train.labelled()
     # One after the other inside each group; the order of rows is random.
     fold[members[np.argsort(data.group[members], kind="stable")]] = np.arange(len(members)) % FOLDS
+    settings = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
     losses = []
-    for decay in decays:
+    for parameters in settings:
         total = 0.0
         for k in range(FOLDS):
-            fitted = clone(head).set_params(weight_decay=decay)
-            fitted.fit(**data.select(seen & (fold != k)).arguments())
+            fitted = clone(head).set_params(**parameters)
+            try:
+                fitted.fit(**data.select(seen & (fold != k)).arguments())
+            except InputError:  # as where a large γ of AFR leaves a single row with a weight
+                total = np.inf
+                break
             total += group_loss(fitted, data.select(fold == k))
         losses.append(total)
-    best = decays[int(np.argmin(losses))]
+    best = settings[int(np.argmin(losses))]
     rows = train.select(seen)
-    final = clone(head).set_params(weight_decay=best)
-    return LinearHead.of(final.fit(rows.Z, rows.y, concept=rows.concept)), float(best)
+    final = clone(head).set_params(**best)
+    return LinearHead.of(final.fit(rows.Z, rows.y, concept=rows.concept)), best
 
 
 def _measure(last: LinearHead, removal: Removal, drawn: Draw) -> dict[str, Any]:

@@ -42,7 +42,7 @@ from unspur_paper.experiments.registry import MADE_UP, MADE_UP_PIXELS, PIXELS
 
 #: Rows of the training pool in a smoke run; and what else is cut down where embeddings are made up.
 SMOKE_ROWS = 500
-_SMOKE_EMBEDDED = {"n": 400, "n_validation": 200, "n_test": 400, "pca": 20, "labelled": 150, "p": 0.9}
+_SMOKE_EMBEDDED = {"n": 400, "n_validation": 200, "n_test": 400, "pca": 20, "labelled": 250, "p": 0.9}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +121,8 @@ class Experiment:
         Embeddings are made up.
         """
         most = _SMOKE_EMBEDDED if "encoder" in self.dataset else {"n": SMOKE_ROWS}
+        if self.dataset.get("labelled"):
+            most = {**most, "p": 0.8}  # so that the library tests directions in the smallest group of those rows
 
         def smaller(settings: Mapping[str, Any]) -> dict[str, Any]:
             short = {key: value[-1:] if isinstance(value, list) else value for key, value in settings.items()}

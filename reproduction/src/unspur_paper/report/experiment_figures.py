@@ -7,6 +7,7 @@ summary gives the same bytes.
 from __future__ import annotations
 
 import math
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -188,10 +189,16 @@ def _sizes(summary: Summary, marks: Marks) -> Any:
         _finish(list(row), metric, marks)
         row[0].set_ylabel(textwrap.fill(METRIC_NAMES.get(metric, metric), 22))
     for axis, method in zip(grid[0], methods, strict=True):
-        axis.set_title(textwrap.fill(method, 76 // len(methods)))
+        axis.set_title(_in_lines(method, 76 // len(methods)))
     figure.align_ylabels()
     _label_places(grid[-1], places)
     return figure
+
+
+def _in_lines(name: str, width: int) -> str:
+    """The name of a method in lines of at most this width; one long word is broken before a capital letter."""
+    words = name if len(name) <= width else re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
+    return textwrap.fill(words, width)
 
 
 def _sequential_looks(number: int) -> list[Look]:

@@ -34,6 +34,8 @@ PERCENT = {
     "area",
     "on_mouth",
     "mouth_area",
+    "probe",
+    "adversary",
 }
 COUNTS = {"d_spurious", "d_main"}
 #: Setting of a dataset -> its symbol, and its name along an axis.

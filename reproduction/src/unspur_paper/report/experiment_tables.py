@@ -235,7 +235,9 @@ def _metric_section(summary: Summary, metric: str, reference: tuple[str, float] 
 
 
 def _cell(line: Line, *, held: bool, most: int) -> str:
-    text = _number(line.mean, line.error) + ("" if line.runs == most else f" in {line.runs} runs")
+    text = _number(line.mean, line.error) + (
+        "" if line.runs == most else f" in {line.runs} run{'s' if line.runs > 1 else ''}"
+    )
     if line.published is None:
         return text
     if not held:
