@@ -63,8 +63,8 @@ def write_networks(networks: Sequence[dict[str, Any]], path: Path) -> None:
 
 
 def _rounded(epoch: dict[str, float]) -> dict[str, float]:
-    """Losses and accuracies of an epoch to four digits after the point, which is more than pages show."""
-    return {name: round(value, 4) for name, value in epoch.items()}
+    """Losses and accuracies of an epoch to six digits after the point, which is more than pages show."""
+    return {name: round(value, 6) for name, value in epoch.items()}
 
 
 def main() -> None:

@@ -78,4 +78,4 @@ def test_an_experiment_may_be_new_and_networks_are_told_anew(merge, tmp_path):
     assert those(found) == {("JSE", 0, "new")}
     told = json.loads(lzma.decompress((tmp_path / "results" / NETWORKS).read_bytes()))
     assert [(network["store"], network["seconds"]) for network in told] == [("a", 1), ("b", 2)]
-    assert [network["history"][0]["validation_accuracy"] for network in told] == [0.5, 0.6667]
+    assert [network["history"][0]["validation_accuracy"] for network in told] == [0.5, 0.666667]
