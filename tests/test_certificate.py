@@ -422,7 +422,7 @@ def test_a_saved_removal_that_is_measured_on_the_rows_of_its_fit_says_one_thing(
 
 @pytest.mark.parametrize("remover", [JSE(random_state=0), LEACE(), INLP(random_state=0)])
 @pytest.mark.parametrize("why", ["no concept", "no weight"])
-def test_rows_that_did_not_count_were_not_used_in_the_fit(remover, why):
+def test_rows_that_did_not_count_were_not_used_in_the_fit(remover, why, tmp_path):
     toy = make_toy(900, rho=0.6, random_state=0)
     concept, weight = toy.concept.astype(float), np.ones(900)
     if why == "no concept":
@@ -431,13 +431,17 @@ def test_rows_that_did_not_count_were_not_used_in_the_fit(remover, why):
         weight[:300] = 0.0
     remover.fit(toy.Z, toy.y, concept=concept, sample_weight=weight)
 
-    def used(rows, kind=float):
+    def used(rows, kind=float, labels=toy.concept, model=remover):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UsedRowsWarning)
-            notes = remover.certificate(toy.Z[rows].astype(kind), toy.y[rows], toy.concept[rows]).notes
+            notes = model.certificate(toy.Z[rows].astype(kind), toy.y[rows], labels[rows]).notes
         return [note for note in notes if "rows measured" in note]
 
     assert used(slice(0, 300)) == []
     assert used(slice(0, 300), np.float32) == []
     assert "300 of the 600 rows measured were used in the fit" in used(slice(0, 600))[0]  # the controls
     assert "up to rounding" in used(slice(300, 900), np.float32)[0]
+    if why == "no concept":  # rows without one are not measured either
+        remover.save(tmp_path / "r.safetensors")
+        for model in (remover, load(tmp_path / "r.safetensors")):
+            assert "600 of the 600 rows measured were used" in used(slice(None), labels=concept, model=model)[0]

@@ -5,6 +5,7 @@ The bits are the minimum description length of Voita and Titov (2020).
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import asdict, dataclass
 from numbers import Real
 from typing import Any
@@ -14,7 +15,7 @@ from scipy.special import gammaln
 
 from unspur._arrays import on_numpy
 from unspur._typing import Array, FloatArray, IntArray
-from unspur.exceptions import InputError
+from unspur.exceptions import IllConditionedWarning, InputError
 from unspur.labels import class_label
 from unspur.metrics.probes import Kind, checked_rows, prepare_probe
 
@@ -146,7 +147,6 @@ def reconstruction_error(rows: Array, feature: Array) -> float:
 
 
 def _residual(rows: Array, feature: Array) -> tuple[FloatArray, FloatArray]:
-    stored, computed = _relative_rounding(rows)
     z = checked_rows(rows, "rows")
     values = np.asarray(on_numpy(feature), dtype=np.float64)
     if values.shape != (len(z),) or not np.all(np.isfinite(values)):
@@ -157,23 +157,35 @@ def _residual(rows: Array, feature: Array) -> tuple[FloatArray, FloatArray]:
         raise InputError(
             f"There are {len(z)} rows of {z.shape[1]} columns: any feature is rebuilt perfectly. Pass more rows."
         )
-    # Rows keep rounding errors along a removed axis, which the fit must not read: those of the stored numbers, and
-    # those of the products that made them, which are relative to whole rows. In these units, errors have a size of one.
+    # Rows keep rounding errors along a removed axis, which the fit must not read.
     z = z.astype(np.float64)
-    size = np.sqrt(np.mean(z**2, axis=0))
-    noise = np.hypot(stored * size, 2 * computed * np.linalg.norm(size))
+    noise, size = _rounding_of_halves(rows, z), np.sqrt(np.mean(z**2, axis=0))
     z -= z.mean(axis=0)
     centred = values - values.mean()
-    axes, widths, _ = np.linalg.svd(z / np.where(noise > 0, noise, 1.0), full_matrices=False)
-    axes = axes[:, widths > max(np.sqrt(len(z)), len(z) * float(np.finfo(np.float64).eps) * widths[0])]
+    if noise is not None:  # errors of the stored numbers; in units of these they have a size of one
+        axes, widths, _ = np.linalg.svd(z / np.where(noise > 0, noise, 1.0), full_matrices=False)
+        real = widths > np.sqrt(len(z))
+    else:  # errors of products of whole rows, which may have been wider before the removal
+        axes, widths, _ = np.linalg.svd(z, full_matrices=False)
+        kind = np.asarray(on_numpy(rows)).dtype
+        eps = float(np.finfo(kind).eps) if kind.kind == "f" else 0.0
+        real = widths > max(64 * eps, len(z) * float(np.finfo(np.float64).eps)) * widths[0]
+        doubtful = int(np.sum(~real & (widths > 4 * eps * np.sqrt(len(z)) * np.linalg.norm(size))))
+        if doubtful:
+            warnings.warn(
+                f"{doubtful} of {len(widths)} directions of the rows are so narrow beside the widest that they may "
+                f"be rounding errors of {kind}, and were left out. Pass float64 rows, or bring columns to one scale.",
+                IllConditionedWarning,
+                stacklevel=3,
+            )
+    axes = axes[:, real]
     return centred - axes @ (axes.T @ centred), values
 
 
-def _relative_rounding(rows: Array) -> tuple[float, float]:
-    """Relative rounding error of numbers as they are stored, and of float32 or float64 arithmetic that made them."""
-    if str(getattr(rows, "dtype", "")).endswith("bfloat16"):  # which NumPy lacks
-        return 2.0**-7, float(np.finfo(np.float32).eps)
-    kind = np.asarray(on_numpy(rows)).dtype
-    if kind.kind != "f":
-        return 0.0, float(np.finfo(np.float64).eps)
-    return float(np.finfo(kind).eps), float(np.finfo(np.promote_types(kind, np.float32)).eps)
+def _rounding_of_halves(rows: Array, z: FloatArray) -> FloatArray | None:
+    """Twice the rounding error of each column of float16 or bfloat16 rows, (d,); None for rows of more digits."""
+    eps = {"float16": 2.0**-10, "bfloat16": 2.0**-7}.get(str(getattr(rows, "dtype", "")).removeprefix("torch."))
+    if eps is None:
+        return None
+    spacing = np.where(z, np.ldexp(eps, np.frexp(z)[1] - 1), 0.0)  # between neighbouring numbers: errors are uniform
+    return np.asarray(2.0 * np.sqrt(np.mean(spacing**2, axis=0) / 12.0))

@@ -202,9 +202,11 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         copied = None if clusters is not None else copies(row_hashes(z), columns)
         if copied is not None and has_continuous_columns(z[:2000]):
             together = copied
-            more = len(copied) - int(copied.max()) - 1
-            notes.append(f"{more:,} of the {len(z):,} rows measured are copies of others and count once with them")
-        used, from_file = self.used_rows_note(z), not hasattr(self, "_training_rows")
+            measured = copied[known]
+            if more := len(measured) - len(np.unique(measured)):
+                rows = f"{more:,} of the {len(measured):,} rows measured"
+                notes.append(f"{rows} are copies of others and count once with them")
+        used, from_file = self.used_rows_note(z[known]), not hasattr(self, "_training_rows")
         if from_file and not used:
             notes.append("read from a file: cannot tell whether some of these rows were used in the fit")
         elif not from_file and self._training_rows is None:

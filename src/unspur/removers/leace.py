@@ -382,9 +382,7 @@ class ClosedFormRemover(Remover):
         columns = Columns(targets, np.zeros(len(z), dtype=np.intp), weight, 0)
         self.classes_ = () if main is None else main.classes
         self.concept_classes_ = concepts.classes[0] if len(concepts.classes) == 1 else concepts.classes
-        hashes, of_all, sketches = check_and_remember(self, z)
-        used, sketches = without_unused(hashes, sketches, weight > 0)
-        self._add_row_hashes(used, of_all, sketches)
+        self._add_row_hashes(*without_unused(check_and_remember(self, z), weight > 0))
         return rows_of(z, columns), len(concepts.columns)
 
     def _note_names(self, names: tuple[str, ...], earlier: tuple[str, ...]) -> None:

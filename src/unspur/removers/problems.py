@@ -68,9 +68,8 @@ class FitData:
         """
         settings: Any = {"missing": estimator.missing_concept, "needs_y": needs_y, "check_finite": False}
         data = decode_fit_arguments(estimator, **train, **settings)
-        hashes, of_all, sketches = check_and_remember(estimator, data.X)
-        used, sketches = without_unused(hashes, sketches, data.live)
-        seen = used, of_all, sketches
+        seen = check_and_remember(estimator, data.X)
+        hashes, seen = seen[0], without_unused(seen, data.live)
         if all(given is None for given in validation.values()):
             return cls(data.with_duplicate_clusters(hashes), None, seen)
         require_disjoint_clusters(train["clusters"], validation["clusters"])
@@ -79,15 +78,15 @@ class FitData:
         if data.y is None:
             validation = {**validation, "y": None}
         held_out = decode_fit_arguments(estimator, **validation, like=data, **settings)
-        hashes, of_all, sketches = check_and_remember(estimator, held_out.X, "X of the validation rows")
-        tested, sketches = without_unused(hashes, sketches, held_out.live)
+        tested = check_and_remember(estimator, held_out.X, "X of the validation rows")
+        hashes, tested = tested[0], without_unused(tested, held_out.live)
         warn_if_on_another_scale(data.X, held_out.X)
         reused = 0
-        if used is not None and tested is not None:
-            reused = int(np.isin(tested, used).sum())
+        if seen[0] is not None and tested[0] is not None:
+            reused = int(np.isin(tested[0], seen[0]).sum())
             reused = reused if reused and has_continuous_columns(first_rows(held_out.X)) else 0
             held_out = held_out.with_duplicate_clusters(hashes)
-        return cls(data, held_out, seen, (tested, of_all, sketches), reused)
+        return cls(data, held_out, seen, tested, reused)
 
     def to_span_coordinates(self) -> tuple[FitData, RowSpan | None]:
         """The data in coordinates of the span of the training rows, and the span.

@@ -96,12 +96,13 @@ class Sketch:
 SeenRows: TypeAlias = tuple[Any, str, tuple[Sketch, ...]]
 
 
-def without_unused(hashes: Any, sketches: tuple[Sketch, ...], used: BoolArray) -> tuple[Any, tuple[Sketch, ...]]:
-    """Hashes and sketches of the rows that were `used` (n,): those with a weight and a known concept."""
-    if used.all():
-        return hashes, sketches
+def without_unused(seen: SeenRows, used: BoolArray) -> SeenRows:
+    """What to remember of the rows that were `used` (n,): those with a weight and a known concept."""
+    hashes, _, sketches = seen
+    if used.all() or hashes is None:
+        return seen
     kept = (replace(sketch, points=sketch.points[used[:: sketch.step]]) for sketch in sketches)
-    return None if hashes is None else hashes[used], tuple(sketch for sketch in kept if len(sketch.points))
+    return hashes[used], fingerprint(hashes[used]), tuple(sketch for sketch in kept if len(sketch.points))
 
 
 def check_and_remember(estimator: BaseEstimator, z: Array, name: str = "X") -> SeenRows:
