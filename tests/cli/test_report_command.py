@@ -131,7 +131,7 @@ def test_rows_of_the_fit_are_said_to_be_that_and_nothing_else(toy, tmp_path, mon
 
 
 @pytest.mark.parametrize(
-    "method, said", [((), "350 rows to fit on"), (("--method", "JSE"), "550 rows to train heads on")]
+    ("method", "said"), [((), "350 rows to fit on"), (("--method", "JSE"), "550 rows to train heads on")]
 )
 def test_rows_that_lack_one_of_two_concepts_are_not_said_to_be_fitted_on(table, method, said):
     table["time"] = np.where(table["f4"] > 0, "day", "night")
@@ -142,8 +142,8 @@ def test_rows_that_lack_one_of_two_concepts_are_not_said_to_be_fitted_on(table, 
     options = (*LABELS, "--concept", "time", "--ignore", "shot")
     unspur("fit", "train.csv", *options, *method, "--output", "r.safetensors")
     unspur("report", "train.csv", "--test", "test.csv", *options, "--removal", "r.safetensors")
-    # A classifier was fitted on the 350 rows that have both. A removal was fitted on the 500 that have one of them, which
-    # its file does not record.
+    # A classifier was fitted on the 350 rows that have both. A removal was fitted on the 500 that have
+    # one of them, which its file does not record.
     assert f"<span>{said}" in Path("report.html").read_text(encoding="utf-8")
 
 
