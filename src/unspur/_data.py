@@ -33,6 +33,7 @@ from unspur.clusters import (
     cluster_codes,
     cluster_labels,
     copies,
+    different_rows,
     folds_by_cluster,
     has_continuous_columns,
     held_out,
@@ -458,7 +459,7 @@ class LabelledData:
             return self
         labels = self.concepts if self.y is None else (self.y, *self.concepts)
         found = copies(hashes, (np.where(label.present, label.codes, np.nan) for label in labels))
-        if found is None or not has_continuous_columns(first_rows(self.X)):
+        if found is None or not has_continuous_columns(fetched_rows(self.X, different_rows(hashes))):
             return self
         return replace(self, clusters=found, clusters_are_duplicates=True)
 
@@ -562,8 +563,18 @@ def first_rows(X: Array, number: int = 2000) -> Array:
     if isinstance(X, StoredRows):
         with closing(X.blocks()) as blocks:
             return next(iter(blocks))[1][:number]
-    first = X[:number]
-    return to_host(first.float() if is_tensor(first) else first)[0]
+    return _copied_to_host(X[:number])
+
+
+def fetched_rows(X: Array, numbers: IntArray) -> Array:
+    """Rows by increasing number, copied to the host, shape (m, d)."""
+    if isinstance(X, StoredRows):
+        return X.select(numbers).between(slice(0, len(numbers)))
+    return _copied_to_host(rows_at(X, numbers) if is_tensor(X) else X[numbers])
+
+
+def _copied_to_host(rows: Array) -> Array:
+    return to_host(rows.float() if is_tensor(rows) else rows)[0]
 
 
 def warn_if_on_another_scale(train: Array, validation: Array) -> None:

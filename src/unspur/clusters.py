@@ -18,6 +18,8 @@ from unspur.exceptions import InputError
 
 #: Different values that make a column continuous: half the number of different rows, within these bounds.
 CONTINUOUS_VALUES = (10, 100)
+#: Different rows that are looked at to tell whether columns are continuous.
+CONTINUITY_ROWS = 2000
 #: Numbers hashed at once, on the host and on a device, to bound temporary copies.
 BLOCK_SIZE, DEVICE_BLOCK_SIZE = 2**17, 2**24
 
@@ -264,10 +266,17 @@ def copies(hashes: Array, labels: Iterable[Array] = ()) -> IntArray | None:
     return np.unique(apart, return_inverse=True)[1].reshape(-1).astype(np.intp)
 
 
+def different_rows(hashes: Array) -> IntArray:
+    """Numbers of at most `CONTINUITY_ROWS` different rows, in increasing order and from all parts of the rows."""
+    first = np.sort(np.unique(hashes, return_index=True)[1])
+    return first[np.linspace(0, len(first) - 1, min(len(first), CONTINUITY_ROWS)).astype(np.intp)]
+
+
 def has_continuous_columns(rows: Array) -> bool:
     """Whether equal rows must be copies: some column has many different values among the different rows.
 
-    Rows of a few small integers, such as binary features, may be equal by chance.
+    Rows of a few small integers, such as binary features, may be equal by chance. Of many rows, pass `different_rows`:
+    the first ones may all be the same, as in a table that is sorted.
     """
     rows = np.unique(np.asarray(rows, dtype=np.float64), axis=0)
     ordered = np.sort(rows, axis=0)

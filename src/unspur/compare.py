@@ -25,7 +25,7 @@ from unspur._data import LabelledData, decode_rows, require_same_features
 from unspur._reading import brief
 from unspur._registry import REMOVER_POINTS, Registry
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
-from unspur.clusters import has_continuous_columns, row_hashes
+from unspur.clusters import different_rows, has_continuous_columns, row_hashes
 from unspur.exceptions import GroupSizeError, InputError, UnspurError
 from unspur.heads import HEADS
 from unspur.heads.base import fit_path
@@ -53,8 +53,6 @@ RECOMMENDED = ("JSE", "GroupWeighted")
 FOLDS, SINGLE_FOLD_ROWS = 5, 5000
 #: Most test rows that probes are trained on, here and in a report.
 MAX_PROBED_ROWS = 5000
-#: Rows that tell whether columns are continuous, so that equal rows are copies.
-MAX_ROWS_CHECKED = 2000
 #: Differences of losses up to this size are rounding: two methods found the same removal.
 ROUNDING = 1e-5
 #: Removers that can be compared, by name. "none" is no removal.
@@ -672,7 +670,7 @@ def shared_rows(train: Array, test: Array, validation: Array | None = None) -> d
         ("validation", "training", "penalties chosen on them overfit the training rows"),
     ):
         shared = int(np.isin(hashes[one], hashes[other]).sum()) if one in sets else 0
-        if shared and has_continuous_columns(sets[one][:MAX_ROWS_CHECKED]):
+        if shared and has_continuous_columns(sets[one][different_rows(hashes[one])]):
             sentences[one, other] = (
                 f"{shared:,} of {len(sets[one]):,} {one} rows are {other} rows as well; {what}. Hold rows out."
             )

@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, 
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
-from unspur._data import LabelledData, first_rows, fit_arguments, warn_if_on_another_scale
+from unspur._data import LabelledData, fetched_rows, fit_arguments, warn_if_on_another_scale
 from unspur._files import write_artifact
 from unspur._reading import brief, require_kinds
 from unspur._resources import one_thread_if_small
@@ -31,7 +31,7 @@ from unspur._validation import (
     restore_on_failure,
 )
 from unspur.certificate import Certificate
-from unspur.clusters import cluster_codes, cluster_labels, has_continuous_columns, row_hashes
+from unspur.clusters import cluster_codes, cluster_labels, different_rows, has_continuous_columns, row_hashes
 from unspur.exceptions import InputError, UsedRowsWarning
 from unspur.heads import HEADS, GroupWeighted
 from unspur.heads.base import Head, HeadData, LinearClassifier, copies_together, decode_head_arguments
@@ -470,8 +470,9 @@ def _check_validation(data: HeadData) -> None:
     train, validation = data.train.X, data.validation.X
     warn_if_on_another_scale(train, validation)
     if {backend_of(train), backend_of(validation)} <= {"memory", "torch"}:
-        reused = int(np.isin(row_hashes(validation), row_hashes(train)).sum())
-        if reused and has_continuous_columns(first_rows(validation)):
+        hashes = row_hashes(validation)
+        reused = int(np.isin(hashes, row_hashes(train)).sum())
+        if reused and has_continuous_columns(fetched_rows(validation, different_rows(hashes))):
             warnings.warn(
                 f"{reused:,} of {len(validation):,} validation rows are training rows as well; a penalty that is "
                 "chosen on them is too small. Leave them out of one of the two sets.",

@@ -9,10 +9,12 @@ from sklearn.model_selection import GroupKFold, StratifiedGroupKFold, Stratified
 from sklearn.pipeline import make_pipeline
 
 from tests.optional import torch
-from unspur import INLP, JSE, load
+from unspur import INLP, JSE, LEACE, load, open_rows
 from unspur.clusters import cluster_codes, clusters_in_two, copies, folds_by_cluster
+from unspur.compare import shared_rows
 from unspur.criteria import DirectionTests
 from unspur.exceptions import ClusterWarning, GroupSizeError, InputError, NothingRemovedWarning, UsedRowsWarning
+from unspur.metrics import leakage
 from unspur.rows import Columns, MemoryRows
 from unspur.solvers.held_out_losses import HeldOutClusters, average_error
 from unspur.solvers.statistics import CellCounts
@@ -157,6 +159,40 @@ def test_copies_are_kept_together_with_a_warning(rng):
         pytest.warns(ClusterWarning, match="exact copies"),
     ):
         JSE(random_state=0, cv=StratifiedKFold(), weight_decay=0.1).fit(Z[twice], y[twice], concept=s[twice])
+
+
+def sorted_table(rng):
+    """Equal rows first, as a table sorted by text has them where texts are empty; then 200 rows, three times each."""
+    copied = np.repeat(np.arange(200), 3)
+    Z, y, s, _ = draw(rng, 200, 1, correlation=0.0, d=30)
+    empty = rng.integers(2, size=(2, 2000))
+    return np.vstack([np.zeros((2000, 30)), Z[copied]]), np.append(empty[0], y[copied]), np.append(empty[1], s[copied])
+
+
+@pytest.mark.filterwarnings("ignore::unspur.exceptions.NothingRemovedWarning")
+@pytest.mark.parametrize("kind", ["memory", "files", "torch", "dask"])
+def test_copies_are_found_in_a_table_whose_first_rows_are_equal(kind, rng, tmp_path):
+    Z, y, s = sorted_table(rng)
+    if kind == "files":
+        np.save(tmp_path / "rows.npy", Z)
+        Z = open_rows(tmp_path / "rows.npy")
+    elif kind == "torch":
+        Z = torch.from_numpy(Z)
+    elif kind == "dask":
+        Z = pytest.importorskip("dask.array").from_array(Z, chunks=(500, 30))
+    with pytest.warns(ClusterWarning, match="400 of 2,600 training rows are exact copies"):
+        JSE(random_state=0, weight_decay=0.1).fit(Z, y, concept=s)
+
+
+def test_copies_do_not_depend_on_the_order_of_the_rows(rng):
+    Z, _, s = sorted_table(rng)
+    mixed = rng.permutation(len(Z))
+    for order in (np.arange(len(Z)), mixed):
+        assert any("400 of 2,600 rows of Z are copies" in note for note in leakage(Z[order], s[order]).notes)
+        assert ("test", "training") in shared_rows(Z, Z[order])
+    leace = LEACE().fit(Z[mixed], concept=s[mixed])
+    with pytest.warns(UsedRowsWarning, match="2,600 of the 2,600"):
+        assert any("400 of the 2,600 rows measured are copies" in note for note in leace.certificate(Z, concept=s).notes)
 
 
 @pytest.mark.filterwarnings("ignore::unspur.exceptions.NothingRemovedWarning")

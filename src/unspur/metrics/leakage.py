@@ -22,6 +22,7 @@ from unspur._validation import require_same_columns
 from unspur.clusters import (
     cluster_codes,
     copies,
+    different_rows,
     folds_by_cluster,
     has_continuous_columns,
     row_hashes,
@@ -47,8 +48,6 @@ from unspur.solvers.held_out_losses import HeldOutClusters, average_error
 RIDGE_PENALTIES = (1e4, 1e3, 1e2, 10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-5, 1e-8, 0.0)
 #: Largest value of rows below which their squares may vanish.
 MIN_SIZE = 1e-100
-#: Rows that tell whether columns are continuous, so that equal rows are copies.
-CONTINUITY_ROWS = 2000
 #: Folds of the training rows on which a penalty is chosen.
 FOLDS = 3
 #: Fewest rows to train a probe of a number on, and fewest rows or clusters to test it on.
@@ -464,8 +463,9 @@ def _known_rows(
     if clusters is not None:
         return _Rows(Z, target, weight, known, cluster_codes(clusters, name, n)[known])
     # Numbers of copies may differ by anything, such as the time of an upload; different classes tell rows apart.
-    found = copies(row_hashes(Z), [] if target.dtype.kind == "f" else [target])
-    if found is None or not has_continuous_columns(Z[:CONTINUITY_ROWS]):
+    hashes = row_hashes(Z)
+    found = copies(hashes, [] if target.dtype.kind == "f" else [target])
+    if found is None or not has_continuous_columns(Z[different_rows(hashes)]):
         return _Rows(Z, target, weight, known, None)
     return _Rows(Z, target, weight, known, found, duplicates=True)
 
@@ -480,9 +480,11 @@ def _notes_on_copies(train: _Rows, test: _Rows | None, splits: list[tuple[Array,
             notes.append(f"{more:,} of {len(rows.Z):,} rows of {name} are copies of others and count once with them")
     if train.duplicates and _torn(train, splits):
         notes.append("cv puts copies of a row on both sides of a fold, so that noise looks like a finding")
-    shared = 0 if test is None else int(np.isin(row_hashes(test.Z), row_hashes(train.Z)).sum())
-    if shared and has_continuous_columns(train.Z[:CONTINUITY_ROWS]):
-        notes.append(f"{shared:,} rows of Z_test are copies of rows of Z, on which the probe was trained")
+    if test is not None:
+        hashes = row_hashes(train.Z)
+        shared = int(np.isin(row_hashes(test.Z), hashes).sum())
+        if shared and has_continuous_columns(train.Z[different_rows(hashes)]):
+            notes.append(f"{shared:,} rows of Z_test are copies of rows of Z, on which the probe was trained")
     return tuple(notes)
 
 

@@ -37,7 +37,7 @@ from unspur._validation import (
 )
 from unspur._version import __version__
 from unspur.certificate import Certificate, certify
-from unspur.clusters import cluster_codes, copies, fingerprint, has_continuous_columns, row_hashes
+from unspur.clusters import cluster_codes, copies, different_rows, fingerprint, has_continuous_columns, row_hashes
 from unspur.exceptions import InputError, NothingRemovedWarning, UsedRowsWarning
 from unspur.labels import as_date, class_label, is_date, label_columns, main_column, require_no_missing
 from unspur.options import to_json
@@ -199,8 +199,9 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         numbers = label_columns(concept, len(z), "concept").values() if kind == "continuous" else ()
         labels = concepts.labels if task is None else (task, *concepts.labels)
         columns = [*numbers, *(np.where(label.present, label.codes, np.nan) for label in labels)]
-        copied = None if clusters is not None else copies(row_hashes(z), columns)
-        if copied is not None and has_continuous_columns(z[:2000]):
+        hashes = row_hashes(z)
+        copied = None if clusters is not None else copies(hashes, columns)
+        if copied is not None and has_continuous_columns(z[different_rows(hashes)]):
             together = copied
             measured = copied[known]
             if more := len(measured) - len(np.unique(measured)):
@@ -254,7 +255,8 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """Sentences about rows that the fit has used, equal or equal up to rounding; empty if there are none."""
         hashes, notes = row_hashes(z), []
         known = self.__dict__.get("_training_rows")
-        by_chance = not has_continuous_columns(z[:2000])  # rows of a few small integers may be equal by chance
+        # Rows of a few small integers may be equal by chance.
+        by_chance = not has_continuous_columns(z[different_rows(hashes)])
         if (known is None or by_chance) and fingerprint(hashes) == getattr(self, "training_hash_", None):
             return [f"{len(z):,} of the {len(z):,} rows measured were used in the fit"]
         for kept, of_fit, of_rows in (

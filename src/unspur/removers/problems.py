@@ -16,11 +16,12 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from unspur._data import LabelledData, decode_fit_arguments, first_rows, warn_if_on_another_scale
+from unspur._data import LabelledData, decode_fit_arguments, fetched_rows, warn_if_on_another_scale
 from unspur._typing import BoolArray, FloatArray, IntArray
 from unspur._validation import FIT_METADATA
 from unspur.clusters import (
     clusters_in_two,
+    different_rows,
     folds_by_cluster,
     given_splits,
     has_continuous_columns,
@@ -84,7 +85,8 @@ class FitData:
         reused = 0
         if seen[0] is not None and tested[0] is not None:
             reused = int(np.isin(tested[0], seen[0]).sum())
-            reused = reused if reused and has_continuous_columns(first_rows(held_out.X)) else 0
+            if reused and not has_continuous_columns(fetched_rows(held_out.X, different_rows(hashes))):
+                reused = 0
             held_out = held_out.with_duplicate_clusters(hashes)
         return cls(data, held_out, seen, tested, reused)
 
