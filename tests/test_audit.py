@@ -373,6 +373,16 @@ def test_a_series_names_the_task(rows):
     assert (named.main, unnamed.main) == ("bird", "y")
 
 
+def test_a_column_in_other_units_hides_nothing_and_is_noted(rows):
+    X, y, concept = rows
+    seconds = 1.7e9 + np.random.default_rng(0).uniform(0, 2.6e8, N)
+    found = audit(np.column_stack([X / 30, seconds]).astype(np.float32), y, {"planted": concept}, random_state=0)
+    alone = audit(X, y, {"planted": concept}, random_state=0)
+    assert found.columns[0].visibility.value == pytest.approx(alone.columns[0].visibility.value, abs=0.03)
+    assert any("column 10 is" in note and "is it in other units?" in note for note in found.notes)
+    assert not alone.notes
+
+
 def test_bad_input_is_refused_in_words(rows):
     X, y, concept = rows
     with pytest.raises(LabelError, match=f"{N - 1} labels for {N} rows"):

@@ -54,6 +54,7 @@ from unspur.labels import (
 from unspur.metrics import leakage
 from unspur.metrics.groups import mean_interval, p_above
 from unspur.metrics.leakage import fewer_by_clusters
+from unspur.metrics.probes import scale_notes
 from unspur.selection import cross_fit
 from unspur.solvers.held_out_losses import HeldOutClusters
 
@@ -403,6 +404,7 @@ def _decoded(
     if data.clusters_are_duplicates and data.clusters is not None:
         copies = len(data) - len(np.unique(data.clusters))
         notes.append(f"{copies:,} rows are exact copies of others; copies of a row count once in all tests.")
+    notes += (f"About the features: {note}" for note in scale_notes(data.X))
     return data, given, tuple(notes)
 
 

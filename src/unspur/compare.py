@@ -80,8 +80,9 @@ REMOVER_ALIASES = {
 class HeldOutLoss:
     """Loss of a combination on held-out rows, and its difference from the smallest of all, with an interval.
 
-    The intervals of all combinations hold together with a confidence of 95 % (multiple comparisons with the best, with
-    a Bonferroni correction).
+    Intervals have a Bonferroni correction for the number of combinations, so the one that is truly best is among those
+    that are not clearly worse with a confidence of 95 %. They do not all hold at once: the smallest loss of many is
+    small by chance too.
     """
 
     loss: float

@@ -112,6 +112,15 @@ def test_neither_unit_nor_offset_nor_dtype_matters():
     assert plain.accuracy > 0.6
 
 
+def test_a_column_in_other_units_does_not_hide_the_others_in_float32():
+    z, concept = sample(600, 5, shift=3.0)
+    wide = np.column_stack([z, 1e9 * np.random.default_rng(1).normal(size=600)]).astype(np.float32)
+    assert leakage(wide, concept, random_state=0).accuracy > 0.9
+    # The control: what a removal leaves of a column in float32 is rounding, and is not read.
+    removed = np.column_stack([z[:, 1:], 1e-9 * np.where(concept, 1.0, -1.0)]).astype(np.float32)
+    assert leakage(removed, concept, random_state=0).accuracy < 0.6
+
+
 def test_a_short_direction_does_not_hide_and_wide_rows_do_not_drown():
     """The penalty adapts: a fixed strong one misses the first, a fixed weak one does worse on the second."""
     z, concept = sample(600, 5, shift=3.0)

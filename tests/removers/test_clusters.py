@@ -192,7 +192,9 @@ def test_copies_do_not_depend_on_the_order_of_the_rows(rng):
         assert ("test", "training") in shared_rows(Z, Z[order])
     leace = LEACE().fit(Z[mixed], concept=s[mixed])
     with pytest.warns(UsedRowsWarning, match="2,600 of the 2,600"):
-        assert any("400 of the 2,600 rows measured are copies" in note for note in leace.certificate(Z, concept=s).notes)
+        assert any(
+            "400 of the 2,600 rows measured are copies" in note for note in leace.certificate(Z, concept=s).notes
+        )
 
 
 @pytest.mark.filterwarnings("ignore::unspur.exceptions.NothingRemovedWarning")

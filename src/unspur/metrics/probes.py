@@ -48,8 +48,9 @@ MAX_ROW_LOSS = 2.0
 OUTLIER_SAMPLE_ROWS = 2000
 #: Directions whose variance is below this share of the largest are rounding errors, not information.
 MIN_VARIANCE_SHARE = {4: 1e-10, 8: 1e-13}
-#: The same for the standard deviation of a column.
-MIN_DEVIATION_SHARE = {4: 1e-7, 8: 1e-12}
+#: The same for the standard deviation of a column, as a share of this quantile of all columns: one column in other
+#: units may be far wider than those that carry the information.
+MIN_DEVIATION_SHARE, WIDTH_QUANTILE = {4: 1e-7, 8: 1e-12}, 0.75
 #: Variances above this share of the largest keep enough digits in products of rows with each other.
 MIN_GRAM_SHARE = 1e-8
 #: A note reports columns this many times as wide as most, and values this many spreads away from the median.
@@ -429,7 +430,9 @@ class ScaledRows:
             self.centre, unit = np.mean(Z, axis=0, dtype=np.float64), np.std(Z, axis=0, dtype=np.float64)
         self.kind = Z.dtype.itemsize
         largest = np.abs(Z).max(axis=0, initial=0.0)
-        shortest = MIN_DEVIATION_SHARE[self.kind] * unit.max(initial=0.0)
+        varying = unit[unit > 0]
+        usual = np.quantile(varying, WIDTH_QUANTILE, method="higher") if len(varying) else 0.0
+        shortest = MIN_DEVIATION_SHARE[self.kind] * usual
         real = unit > np.maximum(shortest, 4 * np.finfo(Z.dtype).eps * largest)
         self.unit = np.where(real, unit, np.inf)
         self.rows = (Z - self.centre) / self.unit  # float64: a line search in float32 has no digits left to descend on
