@@ -128,6 +128,25 @@ def test_only_rows_that_are_merely_measured_may_lack_clusters(drawn, tmp_path, m
     invoke("evaluate", "r.safetensors", *chosen, "--validation", "other.npz", "--test", "other.npz")
 
 
+def test_clusters_may_be_the_index_of_a_data_frame(drawn, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Z, bird, background, film = drawn
+    frame = pd.DataFrame({"bird": bird, "background": background, "film": film, "embedding": list(Z)})
+    frame.to_parquet("column.parquet")
+    frame.set_index("film").to_parquet("index.parquet")
+    found = []
+    for rows, *more in (["column.parquet"], ["index.parquet"], ["index.parquet", "--memory", "1GB"]):
+        fit = ("fit", rows, *LABELS, *DECAY, *more, "--json", "--output", "r.safetensors", "--force")
+        found.append(json.loads(invoke(*fit, "--cluster", "film").stdout)["trace"])
+    assert found[0] == found[1]
+    assert [step["informative"]["degrees"] for step in found[2]["steps"]] == [
+        step["informative"]["degrees"] for step in found[0]["steps"]
+    ]
+    apply = ("apply", "r.safetensors", "index.parquet", "--output", "clean.csv", "--where", "film=3", "--label", "film")
+    invoke(*apply)
+    assert set(pd.read_csv("clean.csv")["film"]) == {3}
+
+
 def test_names_of_clusters_may_differ_by_case_alone(file, tmp_path):
     rows = tmp_path / "case.csv"
     rows.write_text(file.read_text().replace(",film 3\n", ",FILM 4\n"))
