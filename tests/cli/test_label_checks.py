@@ -259,6 +259,18 @@ def test_a_label_of_many_numbers_is_refused_before_anything_is_computed(birds, k
     fit(f"rows.{kind}")  # control
 
 
+@pytest.mark.parametrize("first", [None, ["forest"]])
+def test_a_column_of_lists_is_no_label(birds, first):
+    tags = [first, *([value, "tree"] for value in birds["background"][1:])]
+    vectors = pd.DataFrame({"bird": birds["bird"], "tags": tags, "embedding": birds[FEATURES].to_numpy().tolist()})
+    vectors.to_parquet("rows.parquet", index=False)
+    for memory in ([], ["--memory", "1GB"]):
+        chosen = ("rows.parquet", *LABELS[:2], "--concept", "tags", *memory, "--output", "r.safetensors")
+        said = unspur("fit", *chosen, code=1)[1]
+        assert "tags holds several values in a row, such as ['" in said
+        assert "a label is one value for each row" in said
+
+
 def test_rows_without_a_concept_are_counted(birds):
     birds.loc[:99, "background"] = None
     birds.to_csv("rows.csv", index=False)

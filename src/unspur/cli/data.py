@@ -368,6 +368,8 @@ def note_left_out(data: LabelledData, *, together: bool, of: str) -> list[str]:
 
 def _require_classes(values: Array, name: str, hint: str = "") -> None:
     """Raise LabelError if a column has many fractions, or a different value in most rows."""
+    import numpy as np
+
     from unspur._arrays import is_missing
     from unspur.exceptions import LabelError
 
@@ -377,7 +379,7 @@ def _require_classes(values: Array, name: str, hint: str = "") -> None:
             "its own, and repeat --concept."
         )
     head = values[:PREVIEW_ROWS].tolist() if values.ndim == 1 else []
-    if any(isinstance(value, list | dict) for value in head[:1]):
+    if any(isinstance(value, list | dict | np.ndarray) for value in head):
         return  # `class_label` refuses such a column later
     known = list(dict.fromkeys(value for value in head if not is_missing(value)))
     numbers = [_as_number(value) for value in known]
