@@ -4,6 +4,7 @@ import gzip
 import subprocess
 import sys
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -126,6 +127,15 @@ def test_columns_of_several_values_are_carried_along_as_they_are_or_as_text(tmp_
     assert again.where("tags", "['b']").kept.tolist() == [1, 5]
     stored = read_table(tmp_path / "rows.parquet", ("tags",), memory="1GB")
     assert stored.columns["tags"].tolist() == tags
+
+
+def test_a_column_that_parquet_cannot_hold_is_named(table, tmp_path):
+    rows, *_ = table
+    waves = replace(rows, columns={"wave function": np.full(len(Z), 1j)})
+    with pytest.raises(InputError, match=r"'wave function' of .*complex128.*--ignore 'wave function'"):
+        write_rows(waves, tmp_path / "waves.parquet")
+    assert not (tmp_path / "waves.parquet").exists()
+    write_rows(waves, tmp_path / "waves.npz")  # control
 
 
 def test_rows_are_chosen_by_whole_numbers_with_gaps_and_by_dates(tmp_path):

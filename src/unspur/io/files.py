@@ -465,6 +465,14 @@ def _write_parquet(table: Table, path: Path) -> None:
     from pyarrow import parquet
 
     assert table.features is not None
-    columns = {name: pa.array(column, from_pandas=True) for name, column in table.columns.items()}
+    columns = {}
+    for name, column in table.columns.items():
+        try:
+            columns[name] = pa.array(column, from_pandas=True)
+        except pa.ArrowException as error:
+            raise InputError(
+                f"Parquet cannot hold {name!r} of {table.path}, which is {column.dtype}: {brief(error)}. Leave it out "
+                f"with --ignore {shlex.quote(name)}, or write .npz."
+            ) from error
     columns |= {name: pa.array(np.ascontiguousarray(table.Z[:, i])) for i, name in enumerate(table.features)}
     parquet.write_table(pa.table(columns), path)
