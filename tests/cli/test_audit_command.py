@@ -177,6 +177,26 @@ def test_an_npz_and_a_parquet_file(table):
     assert "✓ place" in told
 
 
+@pytest.mark.parametrize("note", [np.array(list("wxyz")), np.array(3), np.zeros((5, 2)), np.zeros((N, 2))])
+def test_arrays_of_an_npz_that_are_of_no_row_are_not_judged(table, note):
+    rows = np.stack([table[f"z{i}"] for i in range(4)], axis=1)
+    arrays = {"Z": rows, **{name: table[name] for name in ("bird", "place", "camera")}}
+    np.savez("plain.npz", **arrays)
+    np.savez("noted.npz", **arrays, note=note)
+    for options in ([], ["--max-rows", 900], ["--where", "camera=a"]):
+        plain, told = (
+            json.loads(unspur("audit", file, "--main", "bird", "--json", *options))
+            for file in ("plain.npz", "noted.npz")
+        )
+        assert "not one value for each row" in told["not_judged"].pop("note")
+        plain.pop("next"), told.pop("next")
+        assert told == plain
+    unspur("report", "noted.npz", "--main", "bird", "--concept", "place", "--max-pairs", 2)
+    np.savez("alone.npz", Z=rows, bird=table["bird"], note=np.array(3))
+    said = " ".join(unspur("audit", "alone.npz", "--main", "bird", code=2).split())
+    assert "no columns to audit besides bird (note: it is an array of shape (), and not one value for each row)" in said
+
+
 def test_words_for_missing_values_are_no_class_in_files_whose_features_are_apart(table):
     rows = np.column_stack([np.array(table[name]) for name in table if name.startswith("z")]).astype(float)
     place = np.array(table["place"], dtype="U8")

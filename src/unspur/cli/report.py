@@ -186,7 +186,7 @@ def report_command(
             columns={  # neither features nor named by an option, for the audit
                 name: column
                 for name, column in splits.tables["training"].columns.items()
-                if name not in {*given.columns, show, "id"} and column.ndim == 1
+                if name not in {*given.columns, show, "id"} and column.shape == (len(train),)
             },
             report=step,
         )
