@@ -231,6 +231,14 @@ def test_other_separators_than_commas_are_read(birds, separator):
     np.testing.assert_allclose(table.Z, birds[FEATURES])
 
 
+@pytest.mark.parametrize(("separator", "mark"), [(";", ","), ("\t", ";"), (",", ";")])
+def test_one_mark_in_the_name_of_a_column_is_not_the_separator(birds, separator, mark):
+    header = [f"a{mark} b", *birds.columns[1:]]  # without quotes, as spreadsheets write it
+    lines = [separator.join(map(str, values)) for values in birds.itertuples(index=False)]
+    Path("rows.csv").write_text("\n".join([separator.join(header), *lines]) + "\n")
+    assert read_table("rows.csv", ("bird", "background")).features == [header[0], *FEATURES[1:]]
+
+
 # Labels that are none
 
 
