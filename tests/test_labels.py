@@ -349,3 +349,15 @@ def test_clusters_of_dates_are_the_same_in_any_unit():
         found = shared_clusters(days[:2].astype("datetime64[D]"), days[1:].astype(f"datetime64[{unit}]"))
         assert found == {np.datetime64("2020-02-01")}
     assert not shared_clusters(days[:1], days[1:].astype("datetime64[ns]"))
+
+
+@pytest.mark.parametrize(
+    "value", [["a"], ("a", "b"), {"a": 1}, np.array(["a", "b"]), []], ids=["list", "tuple", "dict", "array", "empty"]
+)
+def test_several_values_in_a_row_are_no_label(value):
+    values = np.empty(4, dtype=object)
+    values[:] = [None, "a", "b", "a"]
+    class_label(values, "tags", 4)  # control
+    values[2] = value
+    with pytest.raises(LabelError, match="tags holds several values in a row, such as"):
+        class_label(values, "tags", 4)

@@ -407,6 +407,10 @@ def require_values(values: Any, name: str) -> None:
         )
 
 
+def _is_nested(value: Any) -> bool:
+    return isinstance(value, list | tuple | dict | set | np.ndarray)
+
+
 def _column(values: Array, name: str, n_rows: int) -> Array:
     if values is None:
         raise LabelError("{label} is missing: it is needed to tell the concept from the task.", label=name)
@@ -420,6 +424,13 @@ def _column(values: Array, name: str, n_rows: int) -> Array:
         array = array[:, 0]
     if array.ndim != 1:
         raise LabelError("{label} must be one column; got an array of shape {shape}.", label=name, shape=array.shape)
+    if array.dtype.kind == "O" and (nested := next(filter(_is_nested, array), None)) is not None:
+        raise LabelError(
+            "{label} holds several values in a row, such as {value}; a label is one value for each row. Write each of "
+            "them as a label of its own.",
+            label=name,
+            value=brief(repr(nested), 40),
+        )
     if len(array) != n_rows:
         named = len(array) < n_rows and all(isinstance(value, str) for value in array[:20].tolist())
         how = " If these are names of columns, pass the columns: frame[[...]]." if named else ""

@@ -64,6 +64,22 @@ def test_label_like_columns_are_told_from_features(table):
     assert label_like_columns("birds.csv") == ["id", "bird", "place", "camera", "tide", "copy"]
 
 
+@pytest.mark.parametrize("name", ["birds.tsv", "birds.csv.gz", "birds.tsv.gz", "BIRDS.CSV", "parts", "parts/*.parquet"])
+def test_an_audit_is_the_same_of_every_kind_of_table(table, name):
+    frame = pd.read_csv("birds.csv")
+    if name.startswith("parts"):
+        Path("parts").mkdir()
+        for k in range(3):
+            frame.iloc[400 * k : 400 * (k + 1)].to_parquet(f"parts/{k}.parquet", index=False)
+    else:
+        frame.to_csv(name, index=False, sep="\t" if "tsv" in name else ",")
+    options = ("--main", "bird", "--ignore", "tide", "--json")  # a number with gaps is a float in Parquet
+    told, other = (json.loads(unspur("audit", file, *options)) for file in ("birds.csv", name))
+    assert told.pop("next").replace("birds.csv", shlex.quote(name)) == other.pop("next")
+    assert told == other
+    assert {column["name"] for column in told["columns"]} == {"place", "camera"}
+
+
 def test_the_audit_names_the_place_and_the_next_command_runs(table):
     told = unspur("audit", "birds.csv", "--main", "bird")
     assert "✓ place" in told
@@ -161,6 +177,26 @@ def test_an_npz_and_a_parquet_file(table):
     assert "✓ place" in told
 
 
+@pytest.mark.parametrize("note", [np.array(list("wxyz")), np.array(3), np.zeros((5, 2)), np.zeros((N, 2))])
+def test_arrays_of_an_npz_that_are_of_no_row_are_not_judged(table, note):
+    rows = np.stack([table[f"z{i}"] for i in range(4)], axis=1)
+    arrays = {"Z": rows, **{name: table[name] for name in ("bird", "place", "camera")}}
+    np.savez("plain.npz", **arrays)
+    np.savez("noted.npz", **arrays, note=note)
+    for options in ([], ["--max-rows", 900], ["--where", "camera=a"]):
+        plain, told = (
+            json.loads(unspur("audit", file, "--main", "bird", "--json", *options))
+            for file in ("plain.npz", "noted.npz")
+        )
+        assert "not one value for each row" in told["not_judged"].pop("note")
+        plain.pop("next"), told.pop("next")
+        assert told == plain
+    unspur("report", "noted.npz", "--main", "bird", "--concept", "place", "--max-pairs", 2)
+    np.savez("alone.npz", Z=rows, bird=table["bird"], note=np.array(3))
+    said = " ".join(unspur("audit", "alone.npz", "--main", "bird", code=2).split())
+    assert "no columns to audit besides bird (note: it is an array of shape (), and not one value for each row)" in said
+
+
 def test_words_for_missing_values_are_no_class_in_files_whose_features_are_apart(table):
     rows = np.column_stack([np.array(table[name]) for name in table if name.startswith("z")]).astype(float)
     place = np.array(table["place"], dtype="U8")
@@ -236,6 +272,10 @@ def test_a_report_audits_the_columns_that_are_ignored(table):
     assert "✓ camera" not in section
     assert "copy: it equals bird" in section
     assert "✓ tide" in section
+    Path("parts").mkdir()
+    pd.read_csv("birds.csv").to_parquet("parts/0.parquet", index=False)
+    unspur("report", "parts", "--main", "bird", "--concept", "place", *aside, "--max-pairs", 2, "--force")
+    assert "✓ tide" in Path("report.html").read_text(encoding="utf-8")
     rows = np.stack([table[f"z{i}"] for i in range(4)], axis=1)
     np.savez("plain.npz", Z=rows, bird=table["bird"], place=table["place"])
     unspur("report", "plain.npz", "--main", "bird", "--concept", "place", "--max-pairs", 2, "--force")

@@ -91,6 +91,62 @@ def test_rows_without_a_cluster_are_refused_however_that_is_written(file, tmp_pa
     assert (note in said) == bool(word)
 
 
+@pytest.mark.parametrize("kind", ["npz", "npy", "csv", "parquet"])
+def test_a_column_of_clusters_that_rows_lack_is_refused_in_every_kind_of_file(drawn, tmp_path, monkeypatch, kind):
+    monkeypatch.chdir(tmp_path)
+    Z, *columns = drawn
+    names = ["bird", "background", "film"]
+    frame = pd.DataFrame({**dict(zip("abcde", Z.T, strict=True)), **dict(zip(names, columns, strict=True))})
+    if kind == "npy":
+        for name, values in zip(("rows", *names), drawn, strict=True):
+            np.save(f"{name}.npy", values)
+        names = [f"{name}.npy" for name in names]
+    elif kind == "npz":
+        np.savez("rows.npz", Z=Z, **dict(zip(names, columns, strict=True)))
+    else:
+        frame.to_csv("rows.csv", index=False) if kind == "csv" else frame.to_parquet("rows.parquet")
+    rows, labels = f"rows.{kind}", ("--main", names[0], "--concept", names[1])
+    fit = ("fit", rows, *DECAY, "--output", "r.safetensors", "--force")
+    invoke(*fit, *labels, "--cluster", names[2])  # control
+    verbs = [fit, ("evaluate", "r.safetensors", rows), ("compare", rows, "--remover", "none", "--head", "ERM")]
+    for verb in [*verbs, ("card", "r.safetensors", rows), ("report", rows, *DECAY, "--output", "page.html")]:
+        if verb[0] == "report":
+            pytest.importorskip("jinja2")
+        assert "'filmm'" in invoke(*verb, *labels, "--cluster", "filmm", code=1).stderr, verb
+
+
+def test_only_rows_that_are_merely_measured_may_lack_clusters(drawn, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Z, bird, background, film = drawn
+    np.savez("train.npz", Z=Z, bird=bird, background=background, film=film)
+    np.savez("other.npz", Z=Z + 1e-3, bird=bird, background=background)
+    chosen = ("train.npz", *LABELS, "--cluster", "film")
+    done = invoke("fit", *chosen, *DECAY, "--validation", "other.npz", "--output", "r.safetensors", code=1)
+    assert "other.npz has no array 'film'" in " ".join(done.stderr.split())
+    invoke("fit", *chosen, *DECAY, "--output", "r.safetensors")
+    invoke("evaluate", "r.safetensors", *chosen, "--test", "other.npz")
+    invoke("evaluate", "r.safetensors", *chosen, "--validation", "other.npz", "--test", "other.npz")
+
+
+def test_clusters_may_be_the_index_of_a_data_frame(drawn, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Z, bird, background, film = drawn
+    frame = pd.DataFrame({"bird": bird, "background": background, "film": film, "embedding": list(Z)})
+    frame.to_parquet("column.parquet")
+    frame.set_index("film").to_parquet("index.parquet")
+    found = []
+    for rows, *more in (["column.parquet"], ["index.parquet"], ["index.parquet", "--memory", "1GB"]):
+        fit = ("fit", rows, *LABELS, *DECAY, *more, "--json", "--output", "r.safetensors", "--force")
+        found.append(json.loads(invoke(*fit, "--cluster", "film").stdout)["trace"])
+    assert found[0] == found[1]
+    assert [step["informative"]["degrees"] for step in found[2]["steps"]] == [
+        step["informative"]["degrees"] for step in found[0]["steps"]
+    ]
+    apply = ("apply", "r.safetensors", "index.parquet", "--output", "clean.csv", "--where", "film=3", "--label", "film")
+    invoke(*apply)
+    assert set(pd.read_csv("clean.csv")["film"]) == {3}
+
+
 def test_names_of_clusters_may_differ_by_case_alone(file, tmp_path):
     rows = tmp_path / "case.csv"
     rows.write_text(file.read_text().replace(",film 3\n", ",FILM 4\n"))

@@ -231,6 +231,14 @@ def test_other_separators_than_commas_are_read(birds, separator):
     np.testing.assert_allclose(table.Z, birds[FEATURES])
 
 
+@pytest.mark.parametrize(("separator", "mark"), [(";", ","), ("\t", ";"), (",", ";")])
+def test_one_mark_in_the_name_of_a_column_is_not_the_separator(birds, separator, mark):
+    header = [f"a{mark} b", *birds.columns[1:]]  # without quotes, as spreadsheets write it
+    lines = [separator.join(map(str, values)) for values in birds.itertuples(index=False)]
+    Path("rows.csv").write_text("\n".join([separator.join(header), *lines]) + "\n")
+    assert read_table("rows.csv", ("bird", "background")).features == [header[0], *FEATURES[1:]]
+
+
 # Labels that are none
 
 
@@ -257,6 +265,18 @@ def test_a_label_of_many_numbers_is_refused_before_anything_is_computed(birds, k
     assert "a label has a few classes." in said
     assert "continuous" not in said  # which is for concepts
     fit(f"rows.{kind}")  # control
+
+
+@pytest.mark.parametrize("first", [None, ["forest"]])
+def test_a_column_of_lists_is_no_label(birds, first):
+    tags = [first, *([value, "tree"] for value in birds["background"][1:])]
+    vectors = pd.DataFrame({"bird": birds["bird"], "tags": tags, "embedding": birds[FEATURES].to_numpy().tolist()})
+    vectors.to_parquet("rows.parquet", index=False)
+    for memory in ([], ["--memory", "1GB"]):
+        chosen = ("rows.parquet", *LABELS[:2], "--concept", "tags", *memory, "--output", "r.safetensors")
+        said = unspur("fit", *chosen, code=1)[1]
+        assert "tags holds several values in a row, such as ['" in said
+        assert "a label is one value for each row" in said
 
 
 def test_rows_without_a_concept_are_counted(birds):

@@ -138,6 +138,23 @@ def test_methods_that_take_all_concepts_at_once_leave_out_rows_that_lack_one(bir
     assert notes == "Note: 70 of 900 rows have no water or no season; they are left out of the fit."
 
 
+@pytest.mark.parametrize("gaps", [False, True])
+def test_a_comparison_says_that_a_removal_alone_is_fitted_on_more_rows(birds, gaps):
+    """JSE and INLP alone fit each concept on the rows that have it, and a classifier on those that have all."""
+    if gaps:
+        birds.loc[100:199, "season"] = ""
+    birds.to_csv("rows.csv", index=False)
+    says = "The command fits the removal of each concept on all rows that have it."
+    chosen = [word for name in ("INLP", "JSE", "LEACE", "none") for word in ("--remover", name)]
+    results = json.loads(unspur("compare", "rows.csv", *SEVERAL, *chosen, "--json")[0])
+    told = {f"{one['remover']} + {one['head']}" for one in results if any(says in note for note in one["notes"])}
+    assert told == ({"INLP + ERM", "INLP + GroupWeighted", "JSE + ERM"} if gaps else set())
+    said = " ".join(unspur("compare", "rows.csv", *SEVERAL, "--remover", "INLP", "--head", "ERM")[0].split())
+    assert (says in said) == gaps
+    if gaps:
+        assert "on the rows that have water and season, as the Python code does: there it is model.remover_." in said
+
+
 def test_gaps_of_one_concept_are_left_out_of_its_own_fit(birds):
     """A value for "not known" counts in every concept that can have it, whatever the type of the others."""
     gaps = birds.assign(season=birds["season"].where(birds.index >= 15, "?"))

@@ -4,6 +4,7 @@ import gzip
 import subprocess
 import sys
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -104,6 +105,37 @@ def test_labels_of_a_parquet_file_are_carried_along_as_they_are(tmp_path):
         assert arrays["code"].tolist() == [str(large), "", "3", "4", "5", "6"]
         assert_array_equal(arrays["kind"], [1, np.nan, 2, 2, 1, 1])
         assert_array_equal(arrays["day"], frame["day"].to_numpy())
+
+
+def test_columns_of_several_values_are_carried_along_as_they_are_or_as_text(tmp_path):
+    tags = [["a"], ["b"], None, ["a", "b"], [], ["b"]]
+    frame = pd.DataFrame({"embedding": list(Z), "tags": tags, "box": [{"x": 1}] * 6, "pairs": [["a", "b"]] * 6})
+    frame.to_parquet(tmp_path / "rows.parquet")
+    table = read_table(tmp_path / "rows.parquet")
+    write_rows(table, tmp_path / "again.csv")
+    found = pd.read_csv(tmp_path / "again.csv", keep_default_na=False)
+    texts = [str(value) if value is not None else "" for value in tags]
+    assert found["tags"].tolist() == texts
+    assert found["box"].tolist() == ["{'x': 1}"] * 6
+    write_rows(table, tmp_path / "again.npz")
+    with np.load(tmp_path / "again.npz") as arrays:
+        assert arrays["tags"].tolist() == texts
+        assert arrays["pairs"].tolist() == ["['a', 'b']"] * 6
+    write_rows(table, tmp_path / "again.parquet")
+    again = read_table(tmp_path / "again.parquet", ("tags", "box", "pairs"))
+    assert again.columns["tags"].tolist() == tags
+    assert again.where("tags", "['b']").kept.tolist() == [1, 5]
+    stored = read_table(tmp_path / "rows.parquet", ("tags",), memory="1GB")
+    assert stored.columns["tags"].tolist() == tags
+
+
+def test_a_column_that_parquet_cannot_hold_is_named(table, tmp_path):
+    rows, *_ = table
+    waves = replace(rows, columns={"wave function": np.full(len(Z), 1j)})
+    with pytest.raises(InputError, match=r"'wave function' of .*complex128.*--ignore 'wave function'"):
+        write_rows(waves, tmp_path / "waves.parquet")
+    assert not (tmp_path / "waves.parquet").exists()
+    write_rows(waves, tmp_path / "waves.npz")  # control
 
 
 def test_rows_are_chosen_by_whole_numbers_with_gaps_and_by_dates(tmp_path):

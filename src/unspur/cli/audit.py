@@ -108,12 +108,19 @@ def audit_command(
     audited = {name: table.label(name) for name in names if name not in {*given.columns, shown, *given.ignore}}
     for name in audited if columns else ():  # whoever names a column of whole numbers does not mean an id
         audited[name] = audited[name].astype(float) if audited[name].dtype.kind in "iu" else audited[name]
+    other_shapes = {  # such as the names of the features, or a seed, beside the rows of a .npz
+        name: f"it is an array of shape {values.shape}, and not one value for each row"
+        for name, values in audited.items()
+        if values.shape[:1] != (len(table.Z),)
+    }
+    audited = {name: values for name, values in audited.items() if name not in other_shapes}
     progress = not as_json and sys.stderr.isatty()
     if shown is not None:
         audited |= _properties(shown, table, root, allow_outside=allow_outside, progress=progress)
     if not audited:
+        others = "".join(f" ({name}: {reason})" for name, reason in other_shapes.items())
         raise click.UsageError(
-            f"{given.file} has no columns to audit besides {main}. Name some with --column, or use --show."
+            f"{given.file} has no columns to audit besides {main}{others}. Name some with --column, or use --show."
         )
     with progress_bar("audit", 2 + min(max_probes, len(audited)), shown=progress) as step:
         found = audit(
@@ -127,7 +134,12 @@ def audit_command(
             random_state=seed,
             report=step,
         )
-    found = replace(found, notes=(*sampling_notes, *found.notes), drawn_from=drawn_from if sampling_notes else 0)
+    found = replace(
+        found,
+        not_judged={**found.not_judged, **other_shapes},
+        notes=(*sampling_notes, *found.notes),
+        drawn_from=drawn_from if sampling_notes else 0,
+    )
     written = {} if labels is None else _write_labels(labels, found, audited, table, overwrite=force)
     next_command = None
     first = found.recommended

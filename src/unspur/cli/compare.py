@@ -21,6 +21,7 @@ from unspur.cli.data import (
     read_splits,
     with_test_rows,
 )
+from unspur.cli.fit import fits_each_concept
 from unspur.cli.options import (
     HEAD_NAMES,
     REMOVER_NAMES,
@@ -38,6 +39,7 @@ from unspur.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from unspur._data import LabelledData
     from unspur.compare import Comparison
     from unspur.exceptions import Parameter
 
@@ -182,10 +184,9 @@ def compare_command(
     if csv_file is not None:
         _write_csv(results, csv_file, force)
     options = click.get_current_context().params
+    other_fits = {result.remover: _note_on_other_fit(result.remover, read) for result in results}
     if as_json:
-        echo_json(
-            [{**result.to_dict(), "command": " ".join(_fit_command(result, options)) or None} for result in results]
-        )
+        echo_json([_as_json(result, options, other_fits[result.remover]) for result in results])
         return
     show(comparison_table(results))
     if empty := next((result.accuracy.empty_groups() for result in results if result.accuracy is not None), []):
@@ -194,7 +195,27 @@ def compare_command(
         say(f"\nTest rows are 30 % of each group of {given.file}, which no remover or head has seen.")
     if csv_file is not None:
         say_where("Table", csv_file)
-    _print_recommendation(results, options)
+    _print_recommendation(results, options, other_fits)
+
+
+def _as_json(result: Comparison, options: Mapping[str, Any], other_fit: str) -> dict[str, Any]:
+    command = " ".join(_fit_command(result, options)) or None
+    notes = [*result.notes, *([other_fit] if other_fit and not result.recommended else [])]
+    return {**result.to_dict(), "notes": notes, "command": command}
+
+
+def _note_on_other_fit(remover: str, rows: Mapping[str, LabelledData]) -> str:
+    """How the removal that `unspur fit --method` saves differs from that of the table; "" if it does not."""
+    from unspur.compare import class_and_options
+
+    partly_known = any((rows[name].live & ~rows[name].concept_known).any() for name in rows if name != "test")
+    if remover == "none" or not partly_known or not fits_each_concept(class_and_options(remover)[0]):
+        return ""
+    names = " and ".join(rows["training"].concept_names)
+    return (
+        "The command fits the removal of each concept on all rows that have it. The removal of the table was fitted "
+        f"on the rows that have {names}, as the Python code does: there it is model.remover_."
+    )
 
 
 def _as_option(parameter: Parameter) -> str:
@@ -206,7 +227,9 @@ def _as_option(parameter: Parameter) -> str:
     return option if option.partition(" ")[0] in known else f"{parameter} in Python"
 
 
-def _print_recommendation(results: Sequence[Comparison], options: Mapping[str, Any]) -> None:
+def _print_recommendation(
+    results: Sequence[Comparison], options: Mapping[str, Any], other_fits: Mapping[str, str]
+) -> None:
     """Print which combination to take, why, and how to fit it; also how to fit the one with the smallest loss."""
     from unspur.compare import RECOMMENDED, best_held_out, recommended_result
 
@@ -230,10 +253,10 @@ def _print_recommendation(results: Sequence[Comparison], options: Mapping[str, A
         else:
             why += f"has no such loss. {(recommended.problem or recommended.held_out_problem).removesuffix('.')}"
     say(f"\nTake {_name(take)}, {why}.{_concept_left(take)}")
-    _say_how(take, options)
+    _say_how(take, options, other_fits[take.remover])
     if best is not take:
         say(f"\n{_name(best)} has the smallest loss on held-out rows; the two are tied.")
-        _say_how(best, options)
+        _say_how(best, options, other_fits[best.remover])
 
 
 def _concept_left(result: Comparison) -> str:
@@ -254,12 +277,14 @@ def _name(result: Comparison) -> str:
     return f"{result.head} without a removal" if result.remover == "none" else f"{result.remover} + {result.head}"
 
 
-def _say_how(result: Comparison, options: Mapping[str, Any]) -> None:
+def _say_how(result: Comparison, options: Mapping[str, Any], other_fit: str) -> None:
     words = _fit_command(result, options)
     if words:
         what = "" if result.recommended else ", the removal alone"
         say(f"\nOn the command line{what}:")
         say_command("   ", words)
+        if other_fit and not result.recommended:
+            say(other_fit)
     say("\nIn Python:")
     for code in result.python.splitlines():
         click.echo(f"    {code}".rstrip())

@@ -81,14 +81,15 @@ def read_splits(
     if remover is not None:
         table = table.like(getattr(remover, "feature_names_in_", None), remover.n_features_in_)
     tables = {"training": replace(table, Z=np.asarray(table.Z)) if in_memory else table}
+    clusters = {"training": given.clusters}
     others = {"test": (given.test_file, given.test_where), "validation": (given.validation, given.validation_where)}
     for name, (path, where) in others.items():
         if path is None:
             continue
-        columns = given.columns + shown.get(name, ())
+        columns, clusters[name] = given.columns + shown.get(name, ()), given.clusters
         only_measured = name == "test" or remover is not None
-        if only_measured and given.clusters is not None and given.clusters not in column_names(path):
-            columns = tuple(column for column in columns if column != given.clusters)
+        if only_measured and given.clusters not in column_names(path) and not str(given.clusters).endswith(".npy"):
+            columns, clusters[name] = tuple(column for column in columns if column != given.clusters), None
         other = read_rows(path, columns, ignored_columns(given.ignore, path, files), where, **reading)
         tables[name] = other.like(table.features, table.Z.shape[1])
         require_same_encoding(table, other)
@@ -97,14 +98,18 @@ def read_splits(
         found = within(memory, *found)
     tables = dict(zip(tables, tables_of_one_type(found, given.columns), strict=True))
     missing = missing_values(given.missing_concept, list(tables.values()), given.concept)
-    labels: Any = {"main": given.main, "concepts": given.concept, "missing": missing, "clusters": given.clusters}
-    data = labelled_rows(tables["training"], **labels)
+    labels: Any = {"main": given.main, "concepts": given.concept, "missing": missing}
+    data = labelled_rows(tables["training"], **labels, clusters=clusters["training"])
     if remover is not None:
         notes += check_removal_labels(remover, data) + note_other_encoding(remover, table)
     else:
         notes += note_left_out(data, together=together, of=left_out_of)
     rows = {"training": data}
-    rows |= {name: labelled_rows(tables[name], **labels, like=data, what=name) for name in tables if name != "training"}
+    rows |= {
+        name: labelled_rows(tables[name], **labels, clusters=clusters[name], like=data, what=name)
+        for name in tables
+        if name != "training"
+    }
     return Splits(tables, rows, shared_missing_value(missing), notes)
 
 
@@ -171,7 +176,7 @@ def labelled_rows(
     what: str = "validation",
     least: int = 2,
 ) -> LabelledData:
-    """The rows of a table with their labels, decoded, and with clusters, if the table has them.
+    """The rows of a table with their labels, decoded, and with clusters, if a column is named.
 
     `missing` has the value of each concept that means not known. Rows for `what` ("test") must have the classes of the
     training rows, `like`; without it, each label must have at least `least` classes. Labels have the names of
@@ -197,7 +202,7 @@ def labelled_rows(
         for given, name in label_names((main, *concepts)).items()
     )
     cluster = None
-    if clusters is not None and (clusters in table.columns or clusters.endswith(".npy")):
+    if clusters is not None:
         cluster_codes(table.label(clusters), clusters + where, n)  # refuses missing values by the name of the column
         cluster = times_as_text(table.label(clusters))
     return LabelledData(table.Z, y, tuple(labels), np.ones(n), cluster)
@@ -363,6 +368,8 @@ def note_left_out(data: LabelledData, *, together: bool, of: str) -> list[str]:
 
 def _require_classes(values: Array, name: str, hint: str = "") -> None:
     """Raise LabelError if a column has many fractions, or a different value in most rows."""
+    import numpy as np
+
     from unspur._arrays import is_missing
     from unspur.exceptions import LabelError
 
@@ -372,7 +379,7 @@ def _require_classes(values: Array, name: str, hint: str = "") -> None:
             "its own, and repeat --concept."
         )
     head = values[:PREVIEW_ROWS].tolist() if values.ndim == 1 else []
-    if any(isinstance(value, list | dict) for value in head[:1]):
+    if any(isinstance(value, list | dict | np.ndarray) for value in head):
         return  # `class_label` refuses such a column later
     known = list(dict.fromkeys(value for value in head if not is_missing(value)))
     numbers = [_as_number(value) for value in known]

@@ -126,7 +126,7 @@ def fit(
     _refuse_unknown_options(ctx, method)
     splits = read_splits(
         given,
-        together=not _fits_each_concept(method),
+        together=not fits_each_concept(method),
         in_memory=False,
         memory=memory,
         scratch=scratch,
@@ -201,7 +201,7 @@ def _carry(directions: int) -> str:
     return "carries" if directions == 1 else "carry"
 
 
-def _fits_each_concept(method: str) -> bool:
+def fits_each_concept(method: str) -> bool:
     """Whether a method fits one concept after the other, so that a row may lack some of them."""
     if method == RECOMMENDED:
         return False

@@ -186,7 +186,7 @@ def report_command(
             columns={  # neither features nor named by an option, for the audit
                 name: column
                 for name, column in splits.tables["training"].columns.items()
-                if name not in {*given.columns, show, "id"} and column.ndim == 1
+                if name not in {*given.columns, show, "id"} and column.shape == (len(train),)
             },
             report=step,
         )
@@ -237,9 +237,11 @@ def _with_other_columns(
 
     Those that conditions name are left out, and so are columns that no file has, which reading says.
     """
-    from unspur._reading import PARQUET, TEXT_TABLES
+    from unspur._reading import TEXT_TABLES, suffix_of
+    from unspur.io.files import is_parquet
 
-    if not given.file.lower().endswith((*TEXT_TABLES, *PARQUET)):  # labels of other files are apart from the features
+    # Labels of other files are apart from the features.
+    if suffix_of(given.file) not in TEXT_TABLES and not is_parquet((given.file,)):
         return given, shown
     conditions = {name for part in given.conditions for name, _ in part}
     files = {"training": given.file, "test": given.test_file, "validation": given.validation}

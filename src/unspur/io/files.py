@@ -126,18 +126,20 @@ def read_table(
 
 
 def label_like_columns(path: str | Path) -> list[str]:
-    """Columns of a .csv or Parquet table that do not look like features: text, whole numbers, and with empty cells.
+    """Columns of a text or Parquet table that do not look like features: text, whole numbers, and with empty cells.
 
     Numbers that are written with a decimal point look like features, also if all are whole. Of other files, in which
-    features are apart, none are returned. Of a folder of Parquet files, the first is looked at.
+    features are apart, none are returned. Of several Parquet files, in a folder or by a pattern, the first is looked
+    at.
     """
     path = Path(path)
-    if path.suffix.lower() == ".csv" and path.is_file():
-        with csv_lines(path) as lines:
+    if path.is_dir() and not _holds_parquet(path):
+        return []
+    first = _files([path])[0]
+    if suffix_of(first) in TEXT_TABLES:
+        with csv_lines(first) as lines:
             return _label_like(lines)
-    if path.is_dir():
-        path = next(parquet_below(path), path) if _holds_parquet(path) else path
-    return label_like_fields(path) if path.suffix.lower() in PARQUET and path.is_file() else []
+    return label_like_fields(first) if suffix_of(first) in PARQUET else []
 
 
 def _label_like(lines: Iterator[list[str]]) -> list[str]:
@@ -463,6 +465,14 @@ def _write_parquet(table: Table, path: Path) -> None:
     from pyarrow import parquet
 
     assert table.features is not None
-    columns = {name: pa.array(column, from_pandas=True) for name, column in table.columns.items()}
+    columns = {}
+    for name, column in table.columns.items():
+        try:
+            columns[name] = pa.array(column, from_pandas=True)
+        except pa.ArrowException as error:
+            raise InputError(
+                f"Parquet cannot hold {name!r} of {table.path}, which is {column.dtype}: {brief(error)}. Leave it out "
+                f"with --ignore {shlex.quote(name)}, or write .npz."
+            ) from error
     columns |= {name: pa.array(np.ascontiguousarray(table.Z[:, i])) for i, name in enumerate(table.features)}
     parquet.write_table(pa.table(columns), path)

@@ -123,7 +123,7 @@ def _read_file(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> 
     parquet = _module()
     with readable(path):
         table = parquet.read_table(path, partitioning=None)
-    index = index_columns(table.schema)
+    index = index_columns(table.schema).difference(labels)
     features = feature_columns(path, table.schema, (*labels, *ignore))
     if _is_list(table.schema.field(features[0]).type):
         aside = [name for name in table.column_names if name not in {*features, *ignore, *index}]

@@ -336,10 +336,12 @@ def decoded(column: Any) -> Any:
 def as_labels(column: Any) -> Array:
     """A label column as an array; missing values are NaN among fractions, NaT among times, and None elsewhere.
 
-    Dates, and times with a zone, are objects, since NumPy has neither.
+    Dates, and times with a zone, are objects, since NumPy has neither; so are lists and the like.
     """
     import pyarrow as pa
 
+    if pa.types.is_nested(column.type):
+        return np.fromiter(column.to_pylist(), dtype=object, count=len(column))
     if pa.types.is_dictionary(column.type):
         column = column.unify_dictionaries()
         words = [*column.chunk(0).dictionary.to_pylist(), None]
