@@ -173,7 +173,7 @@ def test_small_files_with_a_column_of_lists_are_tables_like_others(toy, here):
     assert read_table("half.parquet").Z.dtype == np.float32
     ragged = pa.table({"e": [[1.0], [1.0, 2.0]]})
     parquet.write_table(ragged, "ragged.parquet")
-    with pytest.raises(InputError, match="lists of 1 to 2 numbers"):
+    with pytest.raises(InputError, match="a list of 2 numbers; the first row has 1"):
         read_table("ragged.parquet")
     for rows, message in (([[1.0], None], "null in 1 rows"), ([[1.0], [None]], "1 nulls")):
         parquet.write_table(pa.table({"e": pa.array(rows, pa.list_(pa.float64()))}), "gaps.parquet")

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from unspur._extras import require
 from unspur._files import output_exists, staging_dir
 from unspur._reading import index_columns, listed, quoted, require_distinct, require_labels
 from unspur._typing import Array
@@ -22,14 +21,15 @@ from unspur.rows.backends import find_files
 from unspur.rows.parquet import (
     Layout,
     ParquetRows,
-    as_labels,
     batches,
+    is_list,
     is_number,
     opened,
+    read_groups,
     readable,
     values_of,
 )
-from unspur.rows.stored import file_names
+from unspur.rows.stored import NO_MEMORY_LIMIT, file_names
 
 #: Bytes of rows that are cleaned at a time, and of the row groups they become.
 PIECE_BYTES = 2**26
@@ -41,22 +41,17 @@ def read_parquet(files: Sequence[Path], labels: tuple[str, ...], ignore: tuple[s
     The features are the only column of lists, and all other columns are kept; or, without lists, all columns that are
     neither labels nor ignored.
     """
+    filled, size = [], 0
     for path in files:
-        schema = parquet_schema(path)
+        with opened(path) as file, readable(path):
+            schema, about = file.schema_arrow, file.metadata
         require_labels(path, schema.names, labels_inside(schema, labels))
+        size += sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
+        filled += [path] if about.num_rows else []
     _require_known(files, ignore)
-    size = 0
-    for path in files:
-        with readable(path):
-            metadata = _module().read_metadata(path)
-        size += sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
     require_memory(file_names(files), size, "Pass --memory 1GB to leave the rows in their files.")
-    parts = [_read_file(path, labels, ignore) for path in files]
-    parts = [part for part in parts if len(part.Z)] or parts[:1]  # without rows nothing says how long lists are
-    first = parts[0]
-    if len(parts) == 1:
-        return first
-    for k, part in enumerate(parts[1:], start=1):
+    first, *others = parts = [_loaded(path, labels, ignore) for path in filled or files[:1]]
+    for k, part in enumerate(others, start=1):
         found, wanted = ((set(one.features or ()), one.Z.shape[1], set(one.columns)) for one in (part, first))
         if found != wanted:
             names = sorted(found[0] ^ wanted[0])
@@ -67,23 +62,35 @@ def read_parquet(files: Sequence[Path], labels: tuple[str, ...], ignore: tuple[s
                 f"same.{differ}"
             )
         parts[k] = part.like(first.features, first.Z.shape[1])  # columns are matched by name
+    if not others:
+        return first
     parts = tables_of_one_type(parts, list(first.columns))
     columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in first.columns}
     return Table(first.path, np.concatenate([part.Z for part in parts]), first.features, columns)
+
+
+def _loaded(path: Path, labels: Sequence[str], ignore: Sequence[str]) -> Table:
+    rows = _rows([path], labels, ignore, memory=NO_MEMORY_LIMIT)
+    aside = {*ignore, *index_columns(parquet_schema(path))} if rows.layout.lists else {*rows.column_names} - {*labels}
+    columns = {name: rows.column(name) for name in rows.column_names if name not in aside}
+    return Table(path, read_groups(rows.groups, rows.layout), rows.feature_names, columns)
 
 
 def stored_parquet(
     files: Sequence[Path], labels: tuple[str, ...], ignore: tuple[str, ...], memory: str, options: dict[str, Any]
 ) -> Table:
     """Rows that stay in their files; of other columns only labels are read."""
+    _require_known(files, ignore)
+    rows = _rows(files, labels, ignore, memory=memory, **options)
+    columns = {name: rows.column(name) for name in rows.column_names if name in labels}
+    return Table(files[0], rows, rows.feature_names, columns)
+
+
+def _rows(files: Sequence[Path], labels: Sequence[str], ignore: Sequence[str], **options: Any) -> ParquetRows:
     schema = parquet_schema(files[0])
     named = labels_inside(schema, labels)
     require_labels(files[0], schema.names, named)
-    named.sort(key=schema.names.index)  # in the order of the file
-    _require_known(files, ignore)
-    features = feature_columns(files[0], schema, (*named, *ignore))
-    rows = ParquetRows(files, features=features, labels=named, memory=memory, **options)
-    return Table(files[0], rows, rows.feature_names, {name: rows.column(name) for name in dict.fromkeys(named)})
+    return ParquetRows(files, features=feature_columns(files[0], schema, (*named, *ignore)), labels=named, **options)
 
 
 def labels_inside(schema: Any, labels: Sequence[str]) -> list[str]:
@@ -94,7 +101,7 @@ def labels_inside(schema: Any, labels: Sequence[str]) -> list[str]:
 def feature_columns(path: Path, schema: Any, apart: Sequence[str]) -> list[str]:
     """The only column of lists, or all columns that are neither `apart` nor an index of pandas."""
     features = [name for name in schema.names if name not in {*apart, *index_columns(schema)}]
-    lists = [name for name in features if _is_list(schema.field(name).type)]
+    lists = [name for name in features if is_list(schema.field(name).type)]
     if len(lists) > 1:
         raise InputError(f"{path} has several columns of lists: {quoted(lists)}. Name all but one with --ignore.")
     features = lists or features
@@ -109,70 +116,18 @@ def feature_columns(path: Path, schema: Any, apart: Sequence[str]) -> list[str]:
 
 def label_like_fields(path: Path) -> list[str]:
     """Columns that do not look like features: anything but floats and, if there is a column of lists, the others."""
-    import pyarrow as pa
-
     schema = parquet_schema(path)
+    from pyarrow import types
+
     fields = [field for field in schema if field.name not in index_columns(schema)]
-    lists = any(_is_list(field.type) for field in fields)
-    return [
-        field.name for field in fields if not _is_list(field.type) and (lists or not pa.types.is_floating(field.type))
-    ]
-
-
-def _read_file(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> Table:
-    parquet = _module()
-    with readable(path):
-        table = parquet.read_table(path, partitioning=None)
-    index = index_columns(table.schema)
-    features = feature_columns(path, table.schema, (*labels, *ignore))
-    if _is_list(table.schema.field(features[0]).type):
-        aside = [name for name in table.column_names if name not in {*features, *ignore, *index}]
-        z: Array = _lists(path, features[0], table[features[0]])
-        names = None
-    else:
-        aside = [name for name in table.column_names if name in labels]
-        z, names = np.column_stack([table[name].to_numpy() for name in features]), features
-    return Table(path, z, names, {name: _label(table[name]) for name in aside})
-
-
-def _label(column: Any) -> Array:
-    """A column other than the features, as rows that stay in their files have it."""
-    import pyarrow as pa
-
-    return as_labels(column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column)
-
-
-def _lists(path: Path, name: str, column: Any) -> Array:
-    """Rows (n, d) from a column of lists."""
-    column = column.combine_chunks()
-    if column.null_count:
-        raise InputError(f"{path}: column {name!r} is null in {column.null_count} rows. Drop them or fill them in.")
-    values = column.flatten()
-    width = getattr(column.type, "list_size", len(values) // max(1, len(column)))
-    lengths = np.full(len(column), width) if hasattr(column.type, "list_size") else np.diff(column.offsets.to_numpy())
-    if len(column) and np.any(lengths != lengths[0]):
-        raise InputError(
-            f"{path}: column {name!r} has lists of {lengths.min()} to {lengths.max()} numbers. All rows need the same "
-            "length."
-        )
-    if values.null_count:
-        raise InputError(f"{path}: column {name!r} has {values.null_count} nulls. Drop those rows or fill them in.")
-    z = values.to_numpy(zero_copy_only=False).reshape(len(column), width)
-    return z.astype(np.float32) if z.dtype == np.float16 else z
-
-
-def _is_list(kind: Any) -> bool:
-    import pyarrow as pa
-
-    lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    return any(is_one(kind) for is_one in lists) and is_number(kind.value_type)
+    lists = any(is_list(field.type) for field in fields)
+    return [field.name for field in fields if not is_list(field.type) and (lists or not types.is_floating(field.type))]
 
 
 def parquet_schema(path: Path) -> Any:
     """The schema of a file; InputError if two columns have the same name."""
-    parquet = _module()
-    with readable(path):
-        schema = parquet.read_schema(path)
+    with opened(path) as file, readable(path):
+        schema = file.schema_arrow
     require_distinct(path, schema.names)
     return schema
 
@@ -182,13 +137,6 @@ def _require_known(files: Sequence[Path], ignore: Sequence[str]) -> None:
     if ignore:
         names = dict.fromkeys(name for path in files for name in parquet_schema(path).names)
         require_known(files[0], list(names), tuple(ignore))
-
-
-def _module() -> Any:
-    require("Parquet files need", "pyarrow")
-    from pyarrow import parquet
-
-    return parquet
 
 
 def clean_parquet(
@@ -208,7 +156,7 @@ def clean_parquet(
     _refuse_inside(Path(output), paths)
     places = _places(paths)
     features = _features(remover, list(places), labels, ignore)
-    rows = ParquetRows(list(places), features=features, labels=labels, memory=2**40)
+    rows = ParquetRows(list(places), features=features, labels=labels, memory=NO_MEMORY_LIMIT)
     if rows.shape[1] != remover.n_features_in_:
         first = next(iter(places))
         raise InputError(f"{first} has {rows.shape[1]} features; the removal was fitted on {remover.n_features_in_}.")

@@ -7,7 +7,7 @@ through small buffers and decoded a piece at a time, so that a row group may be 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from os import PathLike
@@ -145,10 +145,13 @@ def _is_feature(kind: Any) -> bool:
     return is_number(kind) or bool(pa.types.is_boolean(kind))
 
 
-def _is_list(kind: Any) -> bool:
-    import pyarrow as pa
+def is_list(kind: Any, of: Callable[[Any], bool] = is_number) -> bool:
+    """Whether a type is one of lists of numbers, or `of` others."""
+    from pyarrow import types
 
-    return bool(pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind)) and _is_feature(kind.value_type)
+    return any(test(kind) for test in (types.is_list, types.is_large_list, types.is_fixed_size_list)) and of(
+        kind.value_type
+    )
 
 
 def feature_columns_of(
@@ -157,9 +160,10 @@ def feature_columns_of(
     """Names of the feature columns, and whether it is one column of lists; columns `apart` must be named."""
     there = ", ".join(f"{name} ({kind})" for name, kind in list(schema.items())[:20])
     if features is None:
-        lists = [name for name, kind in schema.items() if _is_list(kind) and name not in apart]
+        there_are = {name: kind for name, kind in schema.items() if name not in apart}
         # Beside lists of numbers, lists of booleans are masks; a file may name them with features= all the same.
-        lists = [name for name in lists if is_number(schema[name].value_type)] or lists
+        lists = [name for name, kind in there_are.items() if is_list(kind)]
+        lists = lists or [name for name, kind in there_are.items() if is_list(kind, _is_feature)]
         if len(lists) > 1:
             raise InputError(f"{path} has several columns of lists: {', '.join(lists)}. Name one with features=.")
         if not lists and not labels:
@@ -174,7 +178,7 @@ def feature_columns_of(
         raise InputError(f"{path} has no column {missing[0]!r} to take as a feature (it has: {there}).")
     if not names or len(set(names)) < len(names):
         raise InputError(f"{path}: features must be different columns, at least one; got {list(names)[:20]}.")
-    if len(names) == 1 and _is_list(schema[names[0]]):
+    if len(names) == 1 and is_list(schema[names[0]], _is_feature):
         return names, True
     odd = [name for name in names if not _is_feature(schema[name])]
     if odd:
@@ -264,7 +268,7 @@ def read_groups(groups: Sequence[RowGroup], layout: Layout) -> Array:
 def _require_as_found(file: Any, schema: dict[str, Any], group: RowGroup, layout: Layout) -> None:
     """Raise InputError if the file was rewritten since its columns and row groups were found."""
     metadata = file.metadata
-    there = all(name in schema and _is_list(schema[name]) == layout.lists for name in layout.columns)
+    there = all(name in schema and is_list(schema[name], _is_feature) == layout.lists for name in layout.columns)
     if there:
         there = ", ".join(sorted(_kinds(layout.columns, layout.lists, schema))) == layout.kind
     sized = [getattr(schema[name], "list_size", layout.width) for name in layout.columns if there and layout.lists]
