@@ -30,11 +30,12 @@ from unspur._reading import (
     PARQUET,
     TEXT_TABLES,
     brief,
-    csv_lines,
+    csv_table,
     index_columns,
     parse_json,
     quoted,
     read_json,
+    require_distinct,
     require_kinds,
     suffix_of,
 )
@@ -131,17 +132,13 @@ def _split_of(file: Path) -> str:
 
 
 def _text_columns(table: Path) -> dict[str, Sequence[Any]]:
-    """Columns of a table by name; InputError unless all lines have as many fields as the header."""
-    with csv_lines(table) as fields:
-        header, *lines = [line for line in fields if line] or [[]]
-    if not lines:
+    """Columns of a table by name."""
+    with csv_table(table) as (names, lines):
+        require_distinct(table, names)
+        columns = list(zip(*lines, strict=True))
+    if not columns:
         raise InputError(f"{table} has no rows below a header.")
-    if "" in header or len(set(header)) < len(header):
-        raise InputError(f"{table} needs a different name for every column; it has {quoted(header)}.")
-    for number, line in enumerate(lines, 1):
-        if len(line) != len(header):
-            raise InputError(f"{table}: row {number} has {len(line)} fields; the header has {len(header)}.")
-    return {name: list(fields) for name, fields in zip(header, zip(*lines, strict=True), strict=True)}
+    return {name: list(fields) for name, fields in zip(names, columns, strict=True)}
 
 
 # Parquet and Arrow
@@ -279,8 +276,7 @@ def _arrow_table(path: Path, parts: list[_Part]) -> ExampleTable:
             f"{odd.file} has the columns {quoted(odd.schema.names)}, and {parts[0].file} {quoted(schema.names)}. Give "
             "files of one data set, or one file."
         )
-    if len(set(schema.names)) < len(schema.names):
-        raise InputError(f"{path} needs a different name for every column; it has {quoted(schema.names)}.")
+    require_distinct(parts[0].file, schema.names)
     features = {part.file: _features(part.schema) for part in parts}
     index = index_columns(schema)
     kinds = {name: _common_kind(name, parts, features) for name in schema.names if name not in index}

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import csv
 import glob
+import math
 import shlex
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,7 +31,7 @@ from unspur._reading import (
     PARQUET,
     TEXT_TABLES,
     brief,
-    csv_lines,
+    csv_table,
     listed,
     quoted,
     require_distinct,
@@ -133,29 +134,22 @@ def label_like_columns(path: str | Path) -> list[str]:
     """
     path = Path(path)
     if path.suffix.lower() == ".csv" and path.is_file():
-        with csv_lines(path) as lines:
-            return _label_like(lines)
+        with csv_table(path) as (names, lines):
+            return _label_like(names, lines)
     if path.is_dir():
         path = next(parquet_below(path), path) if _holds_parquet(path) else path
     return label_like_fields(path) if path.suffix.lower() in PARQUET and path.is_file() else []
 
 
-def _label_like(lines: Iterator[list[str]]) -> list[str]:
-    header = next(lines, [])
-    other, whole = np.zeros(len(header), dtype=bool), np.ones(len(header), dtype=bool)
+def _label_like(names: list[str], lines: Iterator[list[str]]) -> list[str]:
+    other, whole = set[int](), set(range(len(names)))
     for line in lines:
-        if len(line) != len(header):
-            continue  # which reading the table refuses
-        candidates = np.flatnonzero(~other)
-        try:
-            numbers = np.array([line[i] for i in candidates], dtype=np.float64)
-        except ValueError:
-            numbers = np.array([_number(line[i]) for i in candidates], dtype=np.float64)  # None becomes NaN
-        other[candidates] = np.isnan(numbers)
-        whole[candidates] &= numbers == np.round(numbers)
-        pointed = [i for i in np.flatnonzero(whole & ~other).tolist() if not line[i].strip().lstrip("+-").isdigit()]
-        whole[pointed] = False
-    return [name for name, aside in zip(header, other | whole, strict=True) if aside]
+        for i, field in enumerate(line):
+            if (number := _number(field)) is None or math.isnan(number):
+                other.add(i)
+            elif i in whole and not field.strip().lstrip("+-").isdigit():
+                whole.discard(i)
+    return [name for i, name in enumerate(names) if i in other or i in whole]
 
 
 def with_missing_values(table: Table, classes: Sequence[str], others: Sequence[str] = ()) -> tuple[Table, list[str]]:
@@ -290,9 +284,8 @@ def _read_npz(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> T
 
 
 def _read_csv(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> Table:
-    with csv_lines(path) as lines:
-        header = next(lines, None)
-        if header is None:
+    with csv_table(path) as (header, lines):
+        if not header:
             raise InputError(f"{path} cannot be read as CSV: it has no lines.")
         require_distinct(path, header)
         require_known(path, header, ignore)
@@ -303,9 +296,7 @@ def _read_csv(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> T
             raise InputError(f"{path} has no feature columns besides {listed(header)}.")
         rows: list[FloatArray] = []
         texts: list[list[str]] = []
-        for line in filter(None, lines):
-            if len(line) != len(header):
-                raise InputError(f"{path}: row {len(rows) + 1} has {len(line)} fields; the header has {len(header)}.")
+        for line in lines:
             fields = [line[i] for i in wanted]
             try:
                 rows.append(np.array(fields, dtype=np.float64))
@@ -335,7 +326,7 @@ def _refuse_text(path: Path, names: dict[int, str], row: int, lines: Iterable[li
     found: dict[str, str] = {}
     for line in lines:
         for i, name in names.items():
-            if name not in found and i < len(line) and _number(line[i]) is None:
+            if name not in found and _number(line[i]) is None:
                 found[name] = line[i]
     (first, value), *others = found.items()
     shown = value if len(value) <= MAX_VALUE_SHOWN else f"{value[: MAX_VALUE_SHOWN - 1]}…"
