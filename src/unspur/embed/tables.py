@@ -366,15 +366,17 @@ def _kind(arrow_type: Any, feature: Mapping[str, Any]) -> str:
     """What a column holds; classes with names are texts."""
     from pyarrow import types
 
-    if _is_text(arrow_type) or _class_names(arrow_type, feature) is not None:
+    if _class_names(arrow_type, feature) is not None:
         return _TEXTS
-    if not _is_plain(arrow_type):
-        return _OTHER
     if types.is_dictionary(arrow_type):
         arrow_type = arrow_type.value_type
-    if types.is_null(arrow_type):
-        return _MISSING
-    return str(arrow_type) if types.is_temporal(arrow_type) else _NUMBERS
+    kinds = {
+        _TEXTS: (types.is_string, types.is_large_string, types.is_string_view),
+        _NUMBERS: (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal),
+        str(arrow_type): (types.is_temporal,),
+        _MISSING: (types.is_null,),
+    }
+    return next((kind for kind, tests in kinds.items() if any(test(arrow_type) for test in tests)), _OTHER)
 
 
 def _class_names(arrow_type: Any, feature: Mapping[str, Any]) -> list[Any] | None:
@@ -383,24 +385,6 @@ def _class_names(arrow_type: Any, feature: Mapping[str, Any]) -> list[Any] | Non
 
     names = feature.get("names") if feature.get("_type") == "ClassLabel" else None
     return names if isinstance(names, list) and types.is_integer(arrow_type) else None
-
-
-def _is_text(kind: Any) -> bool:
-    from pyarrow import types
-
-    if types.is_dictionary(kind):
-        return _is_text(kind.value_type)
-    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
-
-
-def _is_plain(kind: Any) -> bool:
-    """Whether values of a type are texts, numbers, dates or missing."""
-    from pyarrow import types
-
-    if types.is_dictionary(kind):
-        return _is_plain(kind.value_type)
-    numbers = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_temporal)
-    return _is_text(kind) or types.is_null(kind) or any(test(kind) for test in numbers)
 
 
 def _as_texts(column: Any, feature: Mapping[str, Any], *, by_value: bool = False) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -230,30 +230,19 @@ def _folder(output: Path, inputs: list[Path], overwrite: bool) -> Iterator[Path]
         mode = new.stat().st_mode & 0o777  # of new folders; the umask could only be read by changing it
         new.rmdir()
         yield temporary
-        temporary.chmod(mode)
-        if _took_the_place(temporary, output):
+        temporary.chmod(output.stat().st_mode & 0o777 if output.exists() else mode)
+        try:
+            temporary.replace(output)
             return
+        except OSError:  # a link, a disk of its own, a system that replaces no folders, one that has files
+            if not output.exists():
+                raise
         if any(output.iterdir()) and not overwrite:  # of another process, meanwhile
             raise output_exists(output)
         for path in [path for path in temporary.rglob("*") if path.is_file()]:
             target = output / path.relative_to(temporary)
             target.parent.mkdir(parents=True, exist_ok=True)
             path.replace(target)
-
-
-def _took_the_place(folder: Path, output: Path) -> bool:
-    """Rename a folder to `output` if that is missing or empty; return whether that worked."""
-    if output.exists():
-        with suppress(OSError):  # a link, a disk of its own, a system that replaces no folders, one that has files
-            folder.chmod(output.stat().st_mode & 0o777)
-            folder.replace(output)
-    else:
-        try:
-            folder.rename(output)
-        except OSError:
-            if not output.exists():
-                raise
-    return not folder.exists()
 
 
 def _clean(remover: Remover, rows: ParquetRows, path: Path, target: Path, ignore: Sequence[str]) -> None:
