@@ -17,7 +17,6 @@ import os
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
@@ -25,6 +24,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple, overload
 
+from unspur._arrays import is_missing
 from unspur._extras import require
 from unspur._reading import (
     PARQUET,
@@ -42,7 +42,7 @@ from unspur._reading import (
 from unspur._resources import available_memory
 from unspur.exceptions import InputError
 from unspur.rows.backends import parquet_below
-from unspur.rows.parquet import RowGroup, batches, error_text, opened, unreadable
+from unspur.rows.parquet import RowGroup, batches, opened, readable
 from unspur.rows.stored import in_words
 
 #: Columns that are not labels.
@@ -188,7 +188,7 @@ class StoredPictures(Sequence[bytes]):
             if at not in self._recent:
                 if len(self._recent) > 1:
                     del self._recent[next(iter(self._recent))]
-                with _reading(part.file):
+                with readable(part.file, part.file.suffix):
                     self._recent[at] = part.read([self._column])[self._column]
             column = self._recent[at]
         value = column[index - self._ends[at] + part.rows].as_py()
@@ -201,17 +201,6 @@ class StoredPictures(Sequence[bytes]):
         return bytes(content)
 
 
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Context that turns what pyarrow raises for a damaged file into an InputError with its name."""
-    try:
-        yield
-    except unreadable() as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path} cannot be read: {error_text(error)} Is it complete?") from error
-
-
 def _row_groups(path: Path) -> Iterator[_Part]:
     def read(group: RowGroup, names: list[str]) -> Any:
         import pyarrow as pa
@@ -219,7 +208,7 @@ def _row_groups(path: Path) -> Iterator[_Part]:
         with opened(path) as file:  # anew each time: a data set may have more files than can be open
             return pa.Table.from_batches(list(batches(file, group, names, ROWS_AT_ONCE)))
 
-    with opened(path) as file, _reading(path):
+    with opened(path) as file, readable(path):
         about, schema = file.metadata, file.schema_arrow
         for number in range(about.num_row_groups):
             inside = about.row_group(number)
@@ -231,7 +220,10 @@ def _arrow_batches(path: Path) -> Iterator[_Part]:
     require("Data sets of Hugging Face need", "pyarrow")
     import pyarrow as pa
 
-    with _reading(path), pa.memory_map(str(path)) as mapped:  # what was read keeps the map, without an open file
+    with (
+        readable(path, "Arrow"),
+        pa.memory_map(str(path)) as mapped,
+    ):  # what was read keeps the map, without an open file
         try:
             table = pa.ipc.open_stream(mapped).read_all()
         except pa.ArrowInvalid:  # the other of the two formats
@@ -293,7 +285,7 @@ def _arrow_table(path: Path, parts: list[_Part]) -> ExampleTable:
     require_memory(path, rows * len(labels) * TEXT_BYTES, "Embed it in parts.")
     columns: dict[str, Sequence[Any]] = {name: [] for name in labels}
     for part in parts:
-        with _reading(part.file):
+        with readable(part.file, part.file.suffix):
             read = part.read(labels)
             require_memory(path, read.nbytes, "Embed it in parts.")
         for name in labels:
@@ -402,7 +394,7 @@ def _as_texts(column: Any, feature: Mapping[str, Any], *, by_value: bool = False
         values = [known.get(value, None if value in (None, -1) else value) for value in values]
     elif by_value:
         values = [None if value is None else int(value) if value % 1 == 0 else float(value) for value in values]
-    return ["" if value is None or value != value else str(value) for value in values]  # NaN differs from itself
+    return ["" if is_missing(value) else str(value) for value in values]
 
 
 # Folders of class folders

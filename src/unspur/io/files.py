@@ -25,6 +25,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 import numpy as np
 
+from unspur._arrays import is_missing
 from unspur._extras import require
 from unspur._files import atomic
 from unspur._reading import (
@@ -48,6 +49,7 @@ from unspur.io.parquet import label_like_fields, read_parquet, stored_parquet
 from unspur.io.table import (
     WHOLE_NUMBER,
     Table,
+    array_of_rows,
     as_text,
     load_npy,
     no_features,
@@ -268,13 +270,7 @@ def _read_single(path: Path, ignore: tuple[str, ...], memory: str | None, option
 
 def _read_npz(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> Table:
     arrays = read_arrays(path, ignore)
-    wide = [name for name, array in arrays.items() if array.ndim == 2 and name not in labels]
-    if len(wide) > 1 and "Z" not in wide:  # one column beside rows is a label
-        wide = [name for name in wide if arrays[name].shape[1] > 1] or wide
-    rows = "Z" if "Z" in wide else wide[0] if len(wide) == 1 else None
-    if rows is None:
-        found = ", ".join(wide) or "none"
-        raise InputError(f"{path} needs one two-dimensional array, or one named Z; found: {found}.")
+    rows = array_of_rows(path, arrays, labels)
     z = arrays.pop(rows)
     for name, given in arrays.items():
         array = arrays[name] = as_text(given[:, 0] if given.shape == (len(z), 1) else given)
@@ -428,14 +424,10 @@ def _without_objects(column: Array) -> Array:
     """
     if column.dtype != object:
         return column
-    missing = [value is None or value != value for value in column]
-    known = [value for value, is_missing in zip(column, missing, strict=True) if not is_missing]
+    known = [value for value in column if not is_missing(value)]
     if all(isinstance(value, int | float | np.number) and float(value) == value for value in known):
-        return np.array(
-            [np.nan if is_missing else value for value, is_missing in zip(column, missing, strict=True)],
-            dtype=np.float64,
-        )
-    return np.array(["" if is_missing else str(value) for value, is_missing in zip(column, missing, strict=True)])
+        return np.array([np.nan if is_missing(value) else value for value in column], dtype=np.float64)
+    return np.array(words_of(column))
 
 
 def _write_csv(table: Table, path: Path) -> None:

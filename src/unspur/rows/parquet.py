@@ -79,22 +79,24 @@ def opened(path: Path) -> Any:
 
 
 @contextmanager
-def readable(path: Path) -> Iterator[None]:
+def readable(path: Path, kind: str = "Parquet") -> Iterator[None]:
     """Turn what pyarrow raises for a damaged file into an InputError that names it."""
     try:
         yield
-    except unreadable() as error:
-        raise InputError(f"{path} cannot be read as Parquet: {error_text(error)}") from error
+    except InputError:
+        raise
+    except _unreadable() as error:
+        raise InputError(f"{path} cannot be read as {kind}: {_error_text(error)} Is it complete?") from error
 
 
-def unreadable() -> tuple[type[Exception], ...]:
+def _unreadable() -> tuple[type[Exception], ...]:
     """Exceptions that pyarrow raises for a damaged file."""
     import pyarrow as pa
 
     return (pa.ArrowException, ValueError, OSError, MemoryError, TypeError, LookupError, OverflowError)
 
 
-def error_text(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """The message of an error of pyarrow, shortened."""
     return f"{brief(error) or type(error).__name__}."
 
@@ -108,8 +110,8 @@ def batches(file: Any, group: RowGroup, columns: list[str], rows: int) -> Iterat
             if seen > group.rows:
                 break
             yield batch
-    except unreadable() as error:
-        raise InputError(f"{group} is damaged (column {quoted(columns)}): {error_text(error)}") from error
+    except _unreadable() as error:
+        raise InputError(f"{group} is damaged (column {quoted(columns)}): {_error_text(error)}") from error
     if seen != group.rows:
         more = "more" if seen > group.rows else f"only {seen}"
         raise InputError(f"{group} is damaged: its footer counts {group.rows} rows, and there are {more}.")
