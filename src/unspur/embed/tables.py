@@ -16,13 +16,14 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 from unspur._arrays import is_missing
 from unspur._extras import require
@@ -173,11 +174,7 @@ class StoredPictures(Sequence[bytes]):
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
-    @overload
-    def __getitem__(self, index: int) -> bytes: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[bytes]: ...
-    def __getitem__(self, index: int | slice) -> bytes | list[bytes]:
+    def __getitem__(self, index: Any) -> Any:
         """The bytes of one picture."""
         if isinstance(index, slice):
             return [self[number] for number in range(len(self))[index]]
@@ -443,28 +440,24 @@ def _pictures_below(root: Path, *, allow_outside: bool) -> tuple[list[str], list
     def refuse(error: OSError) -> None:
         raise InputError(f"{error.filename} cannot be read: {error.strerror}.") from error
 
-    place, names = root.resolve(), []
-    left_out: dict[str, list[str]] = {
-        "linked folders were not entered": [],
-        "links that lead to files elsewhere were left out (--allow-outside reads them)": [],
-        "files that are no pictures were left out": [],
-        "folders hold nothing": [],
-    }
-    linked, outside, others, empty = left_out.values()
+    place, names, left_out = root.resolve(), list[str](), defaultdict[str, list[str]](list)
     for folder, folders, files in os.walk(root, onerror=refuse):
         here = Path(folder)
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        linked += [str(here / name) for name in folders if (here / name).is_symlink()]
+        for name in folders:
+            if (here / name).is_symlink():
+                left_out["linked folders were not entered"].append(str(here / name))
         for name in sorted(name for name in files if not name.startswith(".")):
             path = here / name
             relative = path.relative_to(root).as_posix()
             if path.suffix.lower() not in PICTURE_SUFFIXES or not path.is_file() or not relative.isprintable():
-                others.append(str(path))
+                left_out["files that are no pictures were left out"].append(str(path))
             elif path.is_symlink() and not allow_outside and not path.resolve().is_relative_to(place):
-                outside.append(str(path))
+                note = "links that lead to files elsewhere were left out (--allow-outside reads them)"
+                left_out[note].append(str(path))
             else:
                 names.append(relative)
         if not folders and not files:
-            empty.append(folder)
-    notes = [f"{len(found)} {what}, such as {brief(found[0], 80)}." for what, found in left_out.items() if found]
+            left_out["folders hold nothing"].append(folder)
+    notes = [f"{len(found)} {what}, such as {brief(found[0], 80)}." for what, found in left_out.items()]
     return sorted(names), notes

@@ -51,6 +51,7 @@ from unspur.io.table import (
     Table,
     array_of_rows,
     as_text,
+    labels_inside,
     load_npy,
     no_features,
     require_known,
@@ -285,7 +286,7 @@ def _read_csv(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> T
             raise InputError(f"{path} cannot be read as CSV: it has no lines.")
         require_distinct(path, header)
         require_known(path, header, ignore)
-        require_labels(path, header, [name for name in labels if name in header or not name.endswith(".npy")])
+        require_labels(path, header, labels_inside(header, labels))
         aside = [i for i, name in enumerate(header) if name in labels]
         wanted = [i for i, name in enumerate(header) if name not in labels and name not in ignore]
         if not wanted:

@@ -15,7 +15,7 @@ from unspur._reading import index_columns, listed, quoted, require_distinct, req
 from unspur._typing import Array
 from unspur.embed.tables import require_memory
 from unspur.exceptions import InputError, NotFiniteError, OutputExistsError
-from unspur.io.table import Table, no_features, require_known, tables_of_one_type
+from unspur.io.table import Table, labels_inside, no_features, require_known, tables_of_one_type
 from unspur.removers import Remover
 from unspur.rows.backends import find_files
 from unspur.rows.parquet import (
@@ -45,7 +45,7 @@ def read_parquet(files: Sequence[Path], labels: tuple[str, ...], ignore: tuple[s
     for path in files:
         with opened(path) as file, readable(path):
             schema, about = file.schema_arrow, file.metadata
-        require_labels(path, schema.names, labels_inside(schema, labels))
+        require_labels(path, schema.names, labels_inside(schema.names, labels))
         size += sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
         filled += [path] if about.num_rows else []
     _require_known(files, ignore)
@@ -88,14 +88,9 @@ def stored_parquet(
 
 def _rows(files: Sequence[Path], labels: Sequence[str], ignore: Sequence[str], **options: Any) -> ParquetRows:
     schema = parquet_schema(files[0])
-    named = labels_inside(schema, labels)
+    named = labels_inside(schema.names, labels)
     require_labels(files[0], schema.names, named)
     return ParquetRows(files, features=feature_columns(files[0], schema, (*named, *ignore)), labels=named, **options)
-
-
-def labels_inside(schema: Any, labels: Sequence[str]) -> list[str]:
-    """Labels that a Parquet file must have: all that are not .npy files themselves."""
-    return [name for name in labels if name in schema.names or not name.endswith(".npy")]
 
 
 def feature_columns(path: Path, schema: Any, apart: Sequence[str]) -> list[str]:

@@ -276,6 +276,11 @@ def array_of_rows(path: Path, arrays: Mapping[str, Any], labels: Sequence[str]) 
     return "Z" if "Z" in wide else wide[0]
 
 
+def labels_inside(names: Sequence[str], labels: Sequence[str]) -> list[str]:
+    """Labels that a file with the columns `names` must have: all that are not .npy files themselves."""
+    return [name for name in labels if name in names or not name.endswith(".npy")]
+
+
 def require_known(path: Path, names: list[str], ignore: tuple[str, ...]) -> None:
     """Raise InputError if a column to ignore does not exist."""
     unknown = [name for name in ignore if name not in names]

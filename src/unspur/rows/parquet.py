@@ -64,18 +64,14 @@ class Layout:
     dtype: np.dtype[Any]
 
 
-def open_file(path: Path) -> Any:
-    """Open a file for reading page by page through small buffers, with checksums if it has any."""
+def opened(path: Path) -> Any:
+    """A file to be read page by page through small buffers, with checksums if it has any; closed after the block."""
     require("Parquet files need", "pyarrow")
     from pyarrow.parquet import ParquetFile
 
+    options = {"buffer_size": COLUMN_BUFFER_BYTES, "pre_buffer": False, "page_checksum_verification": True}
     with readable(path):
-        return ParquetFile(path, buffer_size=COLUMN_BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True)
-
-
-def opened(path: Path) -> Any:
-    """A Parquet file, closed at the end of the block."""
-    return closing(open_file(path))
+        return closing(ParquetFile(path, **options))
 
 
 @contextmanager
@@ -434,26 +430,19 @@ class ParquetRows(StoredRows):
         import pyarrow as pa
 
         size = self.budget.piece_rows if self._block_rows is None else self._block_rows
-        pool, path, file = pa.default_memory_pool(), None, None
+        pool, chosen = pa.default_memory_pool(), self._selected
         before = pool.bytes_allocated()
-        try:
-            for group in self.groups:
-                if self._selected is not None and not self._selected[group.start : group.start + group.rows].any():
-                    continue
-                if path != group.path:
-                    if file is not None:
-                        file.close()
-                    path, file = group.path, open_file(group.path)
-                start = group.start
-                for batch in batches(file, group, list(self.layout.columns), size):
-                    self._require_room(group, pool.bytes_allocated() - before)
-                    z = values_of(batch, self.layout, group)
-                    yield slice(start, start + len(z)), z
-                    start += len(z)
-                    del batch, z  # not held while the next is decoded
-        finally:
-            if file is not None:
-                file.close()
+        wanted = (one for one in self.groups if chosen is None or chosen[one.start : one.start + one.rows].any())
+        for path, groups in itertools.groupby(wanted, key=lambda group: group.path):
+            with opened(path) as file:
+                for group in groups:
+                    start = group.start
+                    for batch in batches(file, group, list(self.layout.columns), size):
+                        self._require_room(group, pool.bytes_allocated() - before)
+                        z = values_of(batch, self.layout, group)
+                        yield slice(start, start + len(z)), z
+                        start += len(z)
+                        del batch, z  # not held while the next is decoded
 
     def _require_room(self, group: RowGroup, used: int) -> None:
         """Raise InputError if pages are so large that reading exceeds the budget, which shows only now."""
