@@ -41,16 +41,20 @@ def read_parquet(files: Sequence[Path], labels: tuple[str, ...], ignore: tuple[s
     The features are the only column of lists, and all other columns are kept; or, without lists, all columns that are
     neither labels nor ignored.
     """
-    filled, size = [], 0
+    schemas, size = dict[Path, Any](), 0
     for path in files:
         with opened(path) as file, readable(path):
             schema, about = file.schema_arrow, file.metadata
+        require_distinct(path, schema.names)
         require_labels(path, schema.names, labels_inside(schema.names, labels))
         size += sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
-        filled += [path] if about.num_rows else []
+        if about.num_rows:
+            schemas[path] = schema
     _require_known(files, ignore)
+    if not schemas:
+        raise InputError(f"{file_names(files)} has no rows.")
     require_memory(file_names(files), size, "Pass --memory 1GB to leave the rows in their files.")
-    first, *others = parts = [_loaded(path, labels, ignore) for path in filled or files[:1]]
+    first, *others = parts = [_loaded(path, schema, labels, ignore) for path, schema in schemas.items()]
     for k, part in enumerate(others, start=1):
         found, wanted = ((set(one.features or ()), one.Z.shape[1], set(one.columns)) for one in (part, first))
         if found != wanted:
@@ -69,9 +73,9 @@ def read_parquet(files: Sequence[Path], labels: tuple[str, ...], ignore: tuple[s
     return Table(first.path, np.concatenate([part.Z for part in parts]), first.features, columns)
 
 
-def _loaded(path: Path, labels: Sequence[str], ignore: Sequence[str]) -> Table:
-    rows = _rows([path], labels, ignore, memory=NO_MEMORY_LIMIT)
-    aside = {*ignore, *index_columns(parquet_schema(path))} if rows.layout.lists else {*rows.column_names} - {*labels}
+def _loaded(path: Path, schema: Any, labels: Sequence[str], ignore: Sequence[str]) -> Table:
+    rows = _rows([path], schema, labels, ignore, memory=NO_MEMORY_LIMIT)
+    aside = {*ignore, *index_columns(schema)} if rows.layout.lists else {*rows.column_names} - {*labels}
     columns = {name: rows.column(name) for name in rows.column_names if name not in aside}
     return Table(path, read_groups(rows.groups, rows.layout), rows.feature_names, columns)
 
@@ -81,13 +85,14 @@ def stored_parquet(
 ) -> Table:
     """Rows that stay in their files; of other columns only labels are read."""
     _require_known(files, ignore)
-    rows = _rows(files, labels, ignore, memory=memory, **options)
+    rows = _rows(files, parquet_schema(files[0]), labels, ignore, memory=memory, **options)
     columns = {name: rows.column(name) for name in rows.column_names if name in labels}
     return Table(files[0], rows, rows.feature_names, columns)
 
 
-def _rows(files: Sequence[Path], labels: Sequence[str], ignore: Sequence[str], **options: Any) -> ParquetRows:
-    schema = parquet_schema(files[0])
+def _rows(
+    files: Sequence[Path], schema: Any, labels: Sequence[str], ignore: Sequence[str], **options: Any
+) -> ParquetRows:
     named = labels_inside(schema.names, labels)
     require_labels(files[0], schema.names, named)
     return ParquetRows(files, features=feature_columns(files[0], schema, (*named, *ignore)), labels=named, **options)
