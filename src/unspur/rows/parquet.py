@@ -387,11 +387,12 @@ class ParquetRows(StoredRows):
         overhead, start, width, first = 0, 0, 0, None
         for path in paths:
             with opened(path) as file:
-                require_distinct(path, file.schema_arrow.names)
-                schema = plain_schema(file.schema_arrow)
+                arrow = file.schema_arrow
+                require_distinct(path, arrow.names)
+                schema = plain_schema(arrow)
                 require_labels(path, schema, labels)
                 if first is None:
-                    apart = {*labels, *index_columns(file.schema_arrow)}
+                    apart = {*labels, *index_columns(arrow)}
                     columns, lists = feature_columns_of(path, schema, features, labels, apart)
                     first = {name: schema[name] for name in columns}
                     names = dict(schema)
@@ -468,7 +469,7 @@ class ParquetRows(StoredRows):
         kind, example = pa.null(), None
         for path, groups in itertools.groupby(self.groups, key=lambda group: group.path):
             with opened(path) as file:
-                found = plain_schema(file.schema_arrow)[name]
+                found = plain_schema([file.schema_arrow.field(name)])[name]
                 if pa.types.is_null(kind):
                     kind, example = found, path
                 elif found != kind and not pa.types.is_null(found):
