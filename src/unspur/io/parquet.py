@@ -155,13 +155,15 @@ def clean_parquet(
     """
     _refuse_inside(Path(output), paths)
     places = _places(paths)
-    features = _features(remover, list(places), labels, ignore)
-    rows = ParquetRows(list(places), features=features, labels=labels, memory=NO_MEMORY_LIMIT)
+    files = list(places.values())
+    features = _features(remover, files, labels, ignore)
+    rows = ParquetRows(files, features=features, labels=labels, memory=NO_MEMORY_LIMIT)
     if rows.shape[1] != remover.n_features_in_:
-        first = next(iter(places))
-        raise InputError(f"{first} has {rows.shape[1]} features; the removal was fitted on {remover.n_features_in_}.")
-    with _folder(Path(output), list(places), overwrite) as folder:
-        for path, place in places.items():
+        raise InputError(
+            f"{files[0]} has {rows.shape[1]} features; the removal was fitted on {remover.n_features_in_}."
+        )
+    with _folder(Path(output), files, overwrite) as folder:
+        for place, path in places.items():
             target = folder / place
             target.parent.mkdir(parents=True, exist_ok=True)
             _clean(remover, rows, path, target, ignore)
@@ -181,22 +183,18 @@ def _folders(name: str) -> list[Path]:
     if Path(name).is_dir():
         return [Path(name)]
     before, deep, _ = name.partition("**")
-    if deep:
-        plain = [part for part in Path(before).parts if not glob.has_magic(part)]
-        return [Path(*plain)]
-    return [Path(match) for match in glob.glob(name) if Path(match).is_dir()]
+    return [Path(match) for match in glob.glob((before or ".") if deep else name) if Path(match).is_dir()]
 
 
 def _places(paths: Sequence[str | Path]) -> dict[Path, Path]:
-    """Relative path of each output file."""
+    """The file to be written at each relative path of the output."""
     places: dict[Path, Path] = {}
-    taken: dict[Path, Path] = {}
     for name in paths:
         for path in find_files(name):
             place = path.relative_to(name) if Path(name).is_dir() else Path(path.name)
-            if place in taken:
-                raise InputError(f"{path} and {taken[place]} would both be written as {place}. Clean one at a time.")
-            places[path], taken[place] = place, path
+            if place in places:
+                raise InputError(f"{path} and {places[place]} would both be written as {place}. Clean one at a time.")
+            places[place] = path
     return places
 
 
