@@ -249,8 +249,11 @@ _NO_TEXT = {
 
 
 @contextmanager
-def csv_lines(path: Path) -> Iterator[Iterator[list[str]]]:
-    """The lines of one of `TEXT_TABLES` as lists of fields, header first; InputError if it is damaged."""
+def csv_table(path: Path) -> Iterator[tuple[list[str], Iterator[list[str]]]]:
+    """The names of the columns of one of `TEXT_TABLES`, and its rows as lists of as many fields.
+
+    InputError if the file is damaged, or a row has more or fewer fields. Empty lines are passed over.
+    """
     kind = suffix_of(path)
     packed = kind.endswith(".gz")
     with path.open("rb") as binary:
@@ -264,13 +267,22 @@ def csv_lines(path: Path) -> Iterator[Iterator[list[str]]]:
         with (gzip.open if packed else open)(path, "rt", newline="", encoding="utf-8-sig") as file:
             header = header_line(file)
             file.seek(0)
-            yield csv.reader(file, delimiter="\t" if kind.startswith(".tsv") else separator(header))
+            lines = filter(None, csv.reader(file, delimiter="\t" if kind.startswith(".tsv") else separator(header)))
+            names = next(lines, [])
+            yield names, _rows_of(path, names, lines)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise InputError(f"{path} cannot be unpacked: {brief(error)}. Is it complete?") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 text (byte {error.start}). Save it as UTF-8.") from error
     except csv.Error as error:
         raise InputError(f"{path} cannot be read as CSV: {brief(error)}.") from error
+
+
+def _rows_of(path: Path, names: list[str], lines: Iterator[list[str]]) -> Iterator[list[str]]:
+    for number, line in enumerate(lines, 1):
+        if len(line) != len(names):
+            raise InputError(f"{path}: row {number} has {len(line)} fields; the header has {len(names)}.")
+        yield line
 
 
 def _require_unpackable(path: Path) -> None:

@@ -126,10 +126,10 @@ def _family(name: str) -> str:
 
 
 def _of_csv(path: Path) -> list[str]:
-    from unspur._reading import csv_lines
+    from unspur._reading import csv_table
 
-    with csv_lines(path) as lines:
-        return next(lines, [])
+    with csv_table(path) as (names, _):
+        return names
 
 
 def _of_npz(path: Path) -> list[str]:

@@ -203,26 +203,15 @@ def square(image: Any, preparation: Preparation) -> NDArray[np.uint8]:
     from PIL import Image
 
     side, crop = preparation.resize, preparation.crop
+    margins = ((side - crop) / 2, (side + crop) / 2)
+    left, right, top, bottom = (margin * length / side for length in image.size for margin in margins)
     # Scaling only what is kept gives the same pixels as scaling all and cutting.
-    small = image.resize((crop, crop), Image.Resampling.BILINEAR, box=crop_box(image.size, side, crop))
-    return np.asarray(small)
+    return np.asarray(image.resize((crop, crop), Image.Resampling.BILINEAR, box=(left, top, right, bottom)))
 
 
 def opacity(mask: Any, preparation: Preparation) -> NDArray[np.float32]:
     """A mask (PIL, L) cut and scaled like its picture, shape (crop, crop): 0 outside, 1 inside."""
     return np.asarray(square(mask, preparation) / 255.0, dtype=np.float32)
-
-
-def crop_box(size: tuple[int, int], side: int, crop: int) -> tuple[float, float, float, float]:
-    """Crop box (left, top, right, bottom) in a picture of this size, scaled to `side` and cropped to `crop`."""
-    width, height = size
-    margin = (side - crop) / 2
-    return (
-        margin * width / side,
-        margin * height / side,
-        (side - margin) * width / side,
-        (side - margin) * height / side,
-    )
 
 
 def stacked(arrays: Sequence[NDArray[Any]], device: str) -> Any:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -41,6 +42,7 @@ from unspur.exceptions import InputError, Parameter
 
 Kind = Literal["image", "text"]
 T = TypeVar("T")
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 #: Longest file name and path, and characters of a name that a message shows.
 MAX_NAME_CHARACTERS, MAX_PATH_CHARACTERS, MAX_NAME_SHOWN = 255, 2000, 80
 #: Most bytes of memory for reading one picture, and of its file.
@@ -362,10 +364,9 @@ def possible(name: str, listing: Path) -> str:
 def label_column(fields: Sequence[str]) -> Array:
     """A label that was read as text, as integers if all values are, else as texts."""
     # Only what is written as str(int) would write it: 01 and 1 may be two classes, and so may 2**53 and 2**53 + 1.
-    numbers = {field: _int(field) for field in set(fields)}  # few values, many rows
-    if numbers and all(number is not None and field == str(number) for field, number in numbers.items()):
-        return np.array([numbers[field] for field in fields], dtype=np.int64)
-    return np.array(fields, dtype=str)
+    texts = set(fields)  # few values, many rows
+    whole = texts and all(_INTEGER.fullmatch(text) and -(2**63) <= int(text) < 2**63 for text in texts)
+    return np.array(fields, dtype=np.int64 if whole else str)
 
 
 def column_with_missing(fields: Sequence[str]) -> Array:
@@ -376,14 +377,6 @@ def column_with_missing(fields: Sequence[str]) -> Array:
     column = np.full(len(fields), None, dtype=object)
     column[[field != "" for field in fields]] = known.tolist()
     return column
-
-
-def _int(field: str) -> int | None:
-    try:
-        value = int(field)
-    except ValueError:
-        return None
-    return value if -(2**63) <= value < 2**63 else None
 
 
 @dataclass(frozen=True, slots=True)

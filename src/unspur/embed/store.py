@@ -25,7 +25,7 @@ from safetensors.numpy import load_file, save
 from sklearn.decomposition import PCA
 
 from unspur._files import atomic, reserve_space
-from unspur._reading import brief, header_line, load_npy, read_json, require_kinds, require_regular
+from unspur._reading import brief, csv_table, load_npy, read_json, require_kinds, require_regular
 from unspur._typing import Array, FloatArray
 from unspur.embed.examples import column_with_missing
 from unspur.exceptions import ArtifactError, InputError, Message, Parameter
@@ -69,7 +69,7 @@ class EmbeddingStore:
         try:
             rows = load_npy(folder / ROWS, mapped=True)
             ids, labels = read_labels(folder / LABELS)
-        except (OSError, ValueError, EOFError, csv.Error) as error:
+        except (OSError, ValueError, EOFError) as error:
             told = {"folder": folder, "error": brief(error), "how": EMBED_AGAIN}
             raise ArtifactError("{folder} is damaged: {error}. {how}", **told) from error
         wanted = (manifest.get("rows"), manifest.get("width"))
@@ -215,13 +215,9 @@ def write_labels(path: Path, ids: Sequence[str], labels: Mapping[str, Array]) ->
 def read_labels(path: Path) -> tuple[tuple[str, ...], dict[str, Array]]:
     """Ids and label columns, as integers if all values of a column are, else as texts; None for empty fields."""
     require_regular(path)
-    with path.open(encoding="utf-8", newline="") as file:
-        header_line(file)
-        file.seek(0)
-        lines = csv.reader(file)
-        names = next(lines, [])
+    with csv_table(path) as (names, lines):
         table = list(lines)
-    if names[:1] != ["id"] or any(len(line) != len(names) for line in table):
+    if names[:1] != ["id"]:
         raise ValueError(f"{path.name} is not a table that starts with the column id")
     columns = list(zip(*table, strict=True)) if table else [() for _ in names]
     labels = {name: column_with_missing(fields) for name, fields in zip(names[1:], columns[1:], strict=True)}

@@ -16,32 +16,34 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
+from unspur._arrays import is_missing
 from unspur._extras import require
 from unspur._reading import (
     PARQUET,
     TEXT_TABLES,
     brief,
-    csv_lines,
+    csv_table,
     index_columns,
     parse_json,
     quoted,
     read_json,
+    require_distinct,
     require_kinds,
     suffix_of,
 )
 from unspur._resources import available_memory
 from unspur.exceptions import InputError
 from unspur.rows.backends import parquet_below
-from unspur.rows.parquet import RowGroup, batches, error_text, opened, unreadable
+from unspur.rows.parquet import RowGroup, batches, opened, readable
 from unspur.rows.stored import in_words
 
 #: Columns that are not labels.
@@ -131,17 +133,13 @@ def _split_of(file: Path) -> str:
 
 
 def _text_columns(table: Path) -> dict[str, Sequence[Any]]:
-    """Columns of a table by name; InputError unless all lines have as many fields as the header."""
-    with csv_lines(table) as fields:
-        header, *lines = [line for line in fields if line] or [[]]
-    if not lines:
+    """Columns of a table by name."""
+    with csv_table(table) as (names, lines):
+        require_distinct(table, names)
+        columns = list(zip(*lines, strict=True))
+    if not columns:
         raise InputError(f"{table} has no rows below a header.")
-    if "" in header or len(set(header)) < len(header):
-        raise InputError(f"{table} needs a different name for every column; it has {quoted(header)}.")
-    for number, line in enumerate(lines, 1):
-        if len(line) != len(header):
-            raise InputError(f"{table}: row {number} has {len(line)} fields; the header has {len(header)}.")
-    return {name: list(fields) for name, fields in zip(header, zip(*lines, strict=True), strict=True)}
+    return {name: list(fields) for name, fields in zip(names, columns, strict=True)}
 
 
 # Parquet and Arrow
@@ -176,11 +174,7 @@ class StoredPictures(Sequence[bytes]):
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
-    @overload
-    def __getitem__(self, index: int) -> bytes: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[bytes]: ...
-    def __getitem__(self, index: int | slice) -> bytes | list[bytes]:
+    def __getitem__(self, index: Any) -> Any:
         """The bytes of one picture."""
         if isinstance(index, slice):
             return [self[number] for number in range(len(self))[index]]
@@ -191,7 +185,7 @@ class StoredPictures(Sequence[bytes]):
             if at not in self._recent:
                 if len(self._recent) > 1:
                     del self._recent[next(iter(self._recent))]
-                with _reading(part.file):
+                with readable(part.file, part.file.suffix):
                     self._recent[at] = part.read([self._column])[self._column]
             column = self._recent[at]
         value = column[index - self._ends[at] + part.rows].as_py()
@@ -204,17 +198,6 @@ class StoredPictures(Sequence[bytes]):
         return bytes(content)
 
 
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Context that turns what pyarrow raises for a damaged file into an InputError with its name."""
-    try:
-        yield
-    except unreadable() as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path} cannot be read: {error_text(error)} Is it complete?") from error
-
-
 def _row_groups(path: Path) -> Iterator[_Part]:
     def read(group: RowGroup, names: list[str]) -> Any:
         import pyarrow as pa
@@ -222,7 +205,7 @@ def _row_groups(path: Path) -> Iterator[_Part]:
         with opened(path) as file:  # anew each time: a data set may have more files than can be open
             return pa.Table.from_batches(list(batches(file, group, names, ROWS_AT_ONCE)))
 
-    with opened(path) as file, _reading(path):
+    with opened(path) as file, readable(path):
         about, schema = file.metadata, file.schema_arrow
         for number in range(about.num_row_groups):
             inside = about.row_group(number)
@@ -234,7 +217,10 @@ def _arrow_batches(path: Path) -> Iterator[_Part]:
     require("Data sets of Hugging Face need", "pyarrow")
     import pyarrow as pa
 
-    with _reading(path), pa.memory_map(str(path)) as mapped:  # what was read keeps the map, without an open file
+    with (
+        readable(path, "Arrow"),
+        pa.memory_map(str(path)) as mapped,
+    ):  # what was read keeps the map, without an open file
         try:
             table = pa.ipc.open_stream(mapped).read_all()
         except pa.ArrowInvalid:  # the other of the two formats
@@ -279,8 +265,7 @@ def _arrow_table(path: Path, parts: list[_Part]) -> ExampleTable:
             f"{odd.file} has the columns {quoted(odd.schema.names)}, and {parts[0].file} {quoted(schema.names)}. Give "
             "files of one data set, or one file."
         )
-    if len(set(schema.names)) < len(schema.names):
-        raise InputError(f"{path} needs a different name for every column; it has {quoted(schema.names)}.")
+    require_distinct(parts[0].file, schema.names)
     features = {part.file: _features(part.schema) for part in parts}
     index = index_columns(schema)
     kinds = {name: _common_kind(name, parts, features) for name in schema.names if name not in index}
@@ -297,7 +282,7 @@ def _arrow_table(path: Path, parts: list[_Part]) -> ExampleTable:
     require_memory(path, rows * len(labels) * TEXT_BYTES, "Embed it in parts.")
     columns: dict[str, Sequence[Any]] = {name: [] for name in labels}
     for part in parts:
-        with _reading(part.file):
+        with readable(part.file, part.file.suffix):
             read = part.read(labels)
             require_memory(path, read.nbytes, "Embed it in parts.")
         for name in labels:
@@ -370,15 +355,17 @@ def _kind(arrow_type: Any, feature: Mapping[str, Any]) -> str:
     """What a column holds; classes with names are texts."""
     from pyarrow import types
 
-    if _is_text(arrow_type) or _class_names(arrow_type, feature) is not None:
+    if _class_names(arrow_type, feature) is not None:
         return _TEXTS
-    if not _is_plain(arrow_type):
-        return _OTHER
     if types.is_dictionary(arrow_type):
         arrow_type = arrow_type.value_type
-    if types.is_null(arrow_type):
-        return _MISSING
-    return str(arrow_type) if types.is_temporal(arrow_type) else _NUMBERS
+    kinds = {
+        _TEXTS: (types.is_string, types.is_large_string, types.is_string_view),
+        _NUMBERS: (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal),
+        str(arrow_type): (types.is_temporal,),
+        _MISSING: (types.is_null,),
+    }
+    return next((kind for kind, tests in kinds.items() if any(test(arrow_type) for test in tests)), _OTHER)
 
 
 def _class_names(arrow_type: Any, feature: Mapping[str, Any]) -> list[Any] | None:
@@ -387,24 +374,6 @@ def _class_names(arrow_type: Any, feature: Mapping[str, Any]) -> list[Any] | Non
 
     names = feature.get("names") if feature.get("_type") == "ClassLabel" else None
     return names if isinstance(names, list) and types.is_integer(arrow_type) else None
-
-
-def _is_text(kind: Any) -> bool:
-    from pyarrow import types
-
-    if types.is_dictionary(kind):
-        return _is_text(kind.value_type)
-    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
-
-
-def _is_plain(kind: Any) -> bool:
-    """Whether values of a type are texts, numbers, dates or missing."""
-    from pyarrow import types
-
-    if types.is_dictionary(kind):
-        return _is_plain(kind.value_type)
-    numbers = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_temporal)
-    return _is_text(kind) or types.is_null(kind) or any(test(kind) for test in numbers)
 
 
 def _as_texts(column: Any, feature: Mapping[str, Any], *, by_value: bool = False) -> list[str]:
@@ -422,7 +391,7 @@ def _as_texts(column: Any, feature: Mapping[str, Any], *, by_value: bool = False
         values = [known.get(value, None if value in (None, -1) else value) for value in values]
     elif by_value:
         values = [None if value is None else int(value) if value % 1 == 0 else float(value) for value in values]
-    return ["" if value is None or value != value else str(value) for value in values]  # NaN differs from itself
+    return ["" if is_missing(value) else str(value) for value in values]
 
 
 # Folders of class folders
@@ -471,28 +440,24 @@ def _pictures_below(root: Path, *, allow_outside: bool) -> tuple[list[str], list
     def refuse(error: OSError) -> None:
         raise InputError(f"{error.filename} cannot be read: {error.strerror}.") from error
 
-    place, names = root.resolve(), []
-    left_out: dict[str, list[str]] = {
-        "linked folders were not entered": [],
-        "links that lead to files elsewhere were left out (--allow-outside reads them)": [],
-        "files that are no pictures were left out": [],
-        "folders hold nothing": [],
-    }
-    linked, outside, others, empty = left_out.values()
+    place, names, left_out = root.resolve(), list[str](), defaultdict[str, list[str]](list)
     for folder, folders, files in os.walk(root, onerror=refuse):
         here = Path(folder)
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        linked += [str(here / name) for name in folders if (here / name).is_symlink()]
+        for name in folders:
+            if (here / name).is_symlink():
+                left_out["linked folders were not entered"].append(str(here / name))
         for name in sorted(name for name in files if not name.startswith(".")):
             path = here / name
             relative = path.relative_to(root).as_posix()
             if path.suffix.lower() not in PICTURE_SUFFIXES or not path.is_file() or not relative.isprintable():
-                others.append(str(path))
+                left_out["files that are no pictures were left out"].append(str(path))
             elif path.is_symlink() and not allow_outside and not path.resolve().is_relative_to(place):
-                outside.append(str(path))
+                note = "links that lead to files elsewhere were left out (--allow-outside reads them)"
+                left_out[note].append(str(path))
             else:
                 names.append(relative)
         if not folders and not files:
-            empty.append(folder)
-    notes = [f"{len(found)} {what}, such as {brief(found[0], 80)}." for what, found in left_out.items() if found]
+            left_out["folders hold nothing"].append(folder)
+    notes = [f"{len(found)} {what}, such as {brief(found[0], 80)}." for what, found in left_out.items()]
     return sorted(names), notes

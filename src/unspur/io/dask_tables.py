@@ -23,7 +23,7 @@ from unspur._typing import Array
 from unspur._version import __version__
 from unspur.exceptions import InputError
 from unspur.io.files import WHOLE_FILES, read_table
-from unspur.io.table import Table, require_known
+from unspur.io.table import Table, array_of_rows, require_known
 from unspur.rows.backends import SINGLE_FILES
 from unspur.rows.parquet import ParquetRows, RowGroup, read_groups
 from unspur.rows.source import slices
@@ -250,15 +250,8 @@ def _read_zarr(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...], thr
     named = {} if alone else dict(sorted(found.arrays()))
     require_known(path, list(named), ignore)
     named = {name: item for name, item in named.items() if name not in ignore}
-    if alone:
-        name, rows = "", found
-    else:
-        wide = [name for name, item in named.items() if len(item.shape) == 2 and name not in labels]
-        if "Z" not in wide and len(wide) != 1:
-            there = ", ".join(wide) or "none"
-            raise InputError(f"{path} needs one two-dimensional array, or one named Z; found: {there}.")
-        name = "Z" if "Z" in wide else wide[0]
-        rows = named[name]
+    name = "" if alone else array_of_rows(path, named, labels)
+    rows = found if alone else named[name]
     if len(rows.shape) != 2 or rows.dtype.kind != "f" or not all(rows.shape):
         raise InputError(
             f"{path} holds {rows.dtype} of shape {rows.shape}; rows must be floating point of shape (n, d)."

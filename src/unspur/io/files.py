@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import csv
 import glob
+import math
 import shlex
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,13 +25,14 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 import numpy as np
 
+from unspur._arrays import is_missing
 from unspur._extras import require
 from unspur._files import atomic
 from unspur._reading import (
     PARQUET,
     TEXT_TABLES,
     brief,
-    csv_lines,
+    csv_table,
     listed,
     quoted,
     require_distinct,
@@ -47,7 +49,9 @@ from unspur.io.parquet import label_like_fields, read_parquet, stored_parquet
 from unspur.io.table import (
     WHOLE_NUMBER,
     Table,
+    array_of_rows,
     as_text,
+    labels_inside,
     load_npy,
     no_features,
     require_known,
@@ -137,27 +141,20 @@ def label_like_columns(path: str | Path) -> list[str]:
         return []
     first = _files([path])[0]
     if suffix_of(first) in TEXT_TABLES:
-        with csv_lines(first) as lines:
-            return _label_like(lines)
+        with csv_table(first) as (names, lines):
+            return _label_like(names, lines)
     return label_like_fields(first) if suffix_of(first) in PARQUET else []
 
 
-def _label_like(lines: Iterator[list[str]]) -> list[str]:
-    header = next(lines, [])
-    other, whole = np.zeros(len(header), dtype=bool), np.ones(len(header), dtype=bool)
+def _label_like(names: list[str], lines: Iterator[list[str]]) -> list[str]:
+    other, whole = set[int](), set(range(len(names)))
     for line in lines:
-        if len(line) != len(header):
-            continue  # which reading the table refuses
-        candidates = np.flatnonzero(~other)
-        try:
-            numbers = np.array([line[i] for i in candidates], dtype=np.float64)
-        except ValueError:
-            numbers = np.array([_number(line[i]) for i in candidates], dtype=np.float64)  # None becomes NaN
-        other[candidates] = np.isnan(numbers)
-        whole[candidates] &= numbers == np.round(numbers)
-        pointed = [i for i in np.flatnonzero(whole & ~other).tolist() if not line[i].strip().lstrip("+-").isdigit()]
-        whole[pointed] = False
-    return [name for name, aside in zip(header, other | whole, strict=True) if aside]
+        for i, field in enumerate(line):
+            if (number := _number(field)) is None or math.isnan(number):
+                other.add(i)
+            elif i in whole and not field.strip().lstrip("+-").isdigit():
+                whole.discard(i)
+    return [name for i, name in enumerate(names) if i in other or i in whole]
 
 
 def with_missing_values(table: Table, classes: Sequence[str], others: Sequence[str] = ()) -> tuple[Table, list[str]]:
@@ -276,13 +273,7 @@ def _read_single(path: Path, ignore: tuple[str, ...], memory: str | None, option
 
 def _read_npz(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> Table:
     arrays = read_arrays(path, ignore)
-    wide = [name for name, array in arrays.items() if array.ndim == 2 and name not in labels]
-    if len(wide) > 1 and "Z" not in wide:  # one column beside rows is a label
-        wide = [name for name in wide if arrays[name].shape[1] > 1] or wide
-    rows = "Z" if "Z" in wide else wide[0] if len(wide) == 1 else None
-    if rows is None:
-        found = ", ".join(wide) or "none"
-        raise InputError(f"{path} needs one two-dimensional array, or one named Z; found: {found}.")
+    rows = array_of_rows(path, arrays, labels)
     z = arrays.pop(rows)
     for name, given in arrays.items():
         array = arrays[name] = as_text(given[:, 0] if given.shape == (len(z), 1) else given)
@@ -292,22 +283,19 @@ def _read_npz(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> T
 
 
 def _read_csv(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> Table:
-    with csv_lines(path) as lines:
-        header = next(lines, None)
-        if header is None:
+    with csv_table(path) as (header, lines):
+        if not header:
             raise InputError(f"{path} cannot be read as CSV: it has no lines.")
         require_distinct(path, header)
         require_known(path, header, ignore)
-        require_labels(path, header, [name for name in labels if name in header or not name.endswith(".npy")])
+        require_labels(path, header, labels_inside(header, labels))
         aside = [i for i, name in enumerate(header) if name in labels]
         wanted = [i for i, name in enumerate(header) if name not in labels and name not in ignore]
         if not wanted:
             raise InputError(f"{path} has no feature columns besides {listed(header)}.")
         rows: list[FloatArray] = []
         texts: list[list[str]] = []
-        for line in filter(None, lines):
-            if len(line) != len(header):
-                raise InputError(f"{path}: row {len(rows) + 1} has {len(line)} fields; the header has {len(header)}.")
+        for line in lines:
             fields = [line[i] for i in wanted]
             try:
                 rows.append(np.array(fields, dtype=np.float64))
@@ -337,7 +325,7 @@ def _refuse_text(path: Path, names: dict[int, str], row: int, lines: Iterable[li
     found: dict[str, str] = {}
     for line in lines:
         for i, name in names.items():
-            if name not in found and i < len(line) and _number(line[i]) is None:
+            if name not in found and _number(line[i]) is None:
                 found[name] = line[i]
     (first, value), *others = found.items()
     shown = value if len(value) <= MAX_VALUE_SHOWN else f"{value[: MAX_VALUE_SHOWN - 1]}…"
@@ -439,14 +427,10 @@ def _without_objects(column: Array) -> Array:
     """
     if column.dtype != object:
         return column
-    missing = [value is None or value != value for value in column]
-    known = [value for value, is_missing in zip(column, missing, strict=True) if not is_missing]
+    known = [value for value in column if not is_missing(value)]
     if all(isinstance(value, int | float | np.number) and float(value) == value for value in known):
-        return np.array(
-            [np.nan if is_missing else value for value, is_missing in zip(column, missing, strict=True)],
-            dtype=np.float64,
-        )
-    return np.array(["" if is_missing else str(value) for value, is_missing in zip(column, missing, strict=True)])
+        return np.array([np.nan if is_missing(value) else value for value in column], dtype=np.float64)
+    return np.array(words_of(column))
 
 
 def _write_csv(table: Table, path: Path) -> None:

@@ -4,32 +4,32 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from unspur._extras import require
 from unspur._files import output_exists, staging_dir
 from unspur._reading import index_columns, listed, quoted, require_distinct, require_labels
 from unspur._typing import Array
 from unspur.embed.tables import require_memory
 from unspur.exceptions import InputError, NotFiniteError, OutputExistsError
-from unspur.io.table import Table, no_features, require_known, tables_of_one_type
+from unspur.io.table import Table, labels_inside, no_features, require_known, tables_of_one_type
 from unspur.removers import Remover
 from unspur.rows.backends import find_files
 from unspur.rows.parquet import (
     Layout,
     ParquetRows,
-    as_labels,
     batches,
+    is_list,
     is_number,
     opened,
+    read_groups,
     readable,
     values_of,
 )
-from unspur.rows.stored import file_names
+from unspur.rows.stored import NO_MEMORY_LIMIT, file_names
 
 #: Bytes of rows that are cleaned at a time, and of the row groups they become.
 PIECE_BYTES = 2**26
@@ -41,22 +41,21 @@ def read_parquet(files: Sequence[Path], labels: tuple[str, ...], ignore: tuple[s
     The features are the only column of lists, and all other columns are kept; or, without lists, all columns that are
     neither labels nor ignored.
     """
+    schemas, size = dict[Path, Any](), 0
     for path in files:
-        schema = parquet_schema(path)
-        require_labels(path, schema.names, labels_inside(schema, labels))
+        with opened(path) as file, readable(path):
+            schema, about = file.schema_arrow, file.metadata
+        require_distinct(path, schema.names)
+        require_labels(path, schema.names, labels_inside(schema.names, labels))
+        size += sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
+        if about.num_rows:
+            schemas[path] = schema
     _require_known(files, ignore)
-    size = 0
-    for path in files:
-        with readable(path):
-            metadata = _module().read_metadata(path)
-        size += sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
+    if not schemas:
+        raise InputError(f"{file_names(files)} has no rows.")
     require_memory(file_names(files), size, "Pass --memory 1GB to leave the rows in their files.")
-    parts = [_read_file(path, labels, ignore) for path in files]
-    parts = [part for part in parts if len(part.Z)] or parts[:1]  # without rows nothing says how long lists are
-    first = parts[0]
-    if len(parts) == 1:
-        return first
-    for k, part in enumerate(parts[1:], start=1):
+    first, *others = parts = [_loaded(path, schema, labels, ignore) for path, schema in schemas.items()]
+    for k, part in enumerate(others, start=1):
         found, wanted = ((set(one.features or ()), one.Z.shape[1], set(one.columns)) for one in (part, first))
         if found != wanted:
             names = sorted(found[0] ^ wanted[0])
@@ -67,34 +66,43 @@ def read_parquet(files: Sequence[Path], labels: tuple[str, ...], ignore: tuple[s
                 f"same.{differ}"
             )
         parts[k] = part.like(first.features, first.Z.shape[1])  # columns are matched by name
+    if not others:
+        return first
     parts = tables_of_one_type(parts, list(first.columns))
     columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in first.columns}
     return Table(first.path, np.concatenate([part.Z for part in parts]), first.features, columns)
+
+
+def _loaded(path: Path, schema: Any, labels: Sequence[str], ignore: Sequence[str]) -> Table:
+    rows = _rows([path], schema, labels, ignore, memory=NO_MEMORY_LIMIT)
+    aside = {*ignore, *index_columns(schema)} if rows.layout.lists else {*rows.column_names}
+    aside -= {*labels}
+    columns = {name: rows.column(name) for name in rows.column_names if name not in aside}
+    return Table(path, read_groups(rows.groups, rows.layout), rows.feature_names, columns)
 
 
 def stored_parquet(
     files: Sequence[Path], labels: tuple[str, ...], ignore: tuple[str, ...], memory: str, options: dict[str, Any]
 ) -> Table:
     """Rows that stay in their files; of other columns only labels are read."""
-    schema = parquet_schema(files[0])
-    named = labels_inside(schema, labels)
-    require_labels(files[0], schema.names, named)
-    named.sort(key=schema.names.index)  # in the order of the file
     _require_known(files, ignore)
-    features = feature_columns(files[0], schema, (*named, *ignore))
-    rows = ParquetRows(files, features=features, labels=named, memory=memory, **options)
-    return Table(files[0], rows, rows.feature_names, {name: rows.column(name) for name in dict.fromkeys(named)})
+    rows = _rows(files, parquet_schema(files[0]), labels, ignore, memory=memory, **options)
+    columns = {name: rows.column(name) for name in rows.column_names if name in labels}
+    return Table(files[0], rows, rows.feature_names, columns)
 
 
-def labels_inside(schema: Any, labels: Sequence[str]) -> list[str]:
-    """Labels that a Parquet file must have: all that are not .npy files themselves."""
-    return [name for name in labels if name in schema.names or not name.endswith(".npy")]
+def _rows(
+    files: Sequence[Path], schema: Any, labels: Sequence[str], ignore: Sequence[str], **options: Any
+) -> ParquetRows:
+    named = labels_inside(schema.names, labels)
+    require_labels(files[0], schema.names, named)
+    return ParquetRows(files, features=feature_columns(files[0], schema, (*named, *ignore)), labels=named, **options)
 
 
 def feature_columns(path: Path, schema: Any, apart: Sequence[str]) -> list[str]:
     """The only column of lists, or all columns that are neither `apart` nor an index of pandas."""
     features = [name for name in schema.names if name not in {*apart, *index_columns(schema)}]
-    lists = [name for name in features if _is_list(schema.field(name).type)]
+    lists = [name for name in features if is_list(schema.field(name).type)]
     if len(lists) > 1:
         raise InputError(f"{path} has several columns of lists: {quoted(lists)}. Name all but one with --ignore.")
     features = lists or features
@@ -109,70 +117,18 @@ def feature_columns(path: Path, schema: Any, apart: Sequence[str]) -> list[str]:
 
 def label_like_fields(path: Path) -> list[str]:
     """Columns that do not look like features: anything but floats and, if there is a column of lists, the others."""
-    import pyarrow as pa
-
     schema = parquet_schema(path)
+    from pyarrow import types
+
     fields = [field for field in schema if field.name not in index_columns(schema)]
-    lists = any(_is_list(field.type) for field in fields)
-    return [
-        field.name for field in fields if not _is_list(field.type) and (lists or not pa.types.is_floating(field.type))
-    ]
-
-
-def _read_file(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> Table:
-    parquet = _module()
-    with readable(path):
-        table = parquet.read_table(path, partitioning=None)
-    index = index_columns(table.schema).difference(labels)
-    features = feature_columns(path, table.schema, (*labels, *ignore))
-    if _is_list(table.schema.field(features[0]).type):
-        aside = [name for name in table.column_names if name not in {*features, *ignore, *index}]
-        z: Array = _lists(path, features[0], table[features[0]])
-        names = None
-    else:
-        aside = [name for name in table.column_names if name in labels]
-        z, names = np.column_stack([table[name].to_numpy() for name in features]), features
-    return Table(path, z, names, {name: _label(table[name]) for name in aside})
-
-
-def _label(column: Any) -> Array:
-    """A column other than the features, as rows that stay in their files have it."""
-    import pyarrow as pa
-
-    return as_labels(column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column)
-
-
-def _lists(path: Path, name: str, column: Any) -> Array:
-    """Rows (n, d) from a column of lists."""
-    column = column.combine_chunks()
-    if column.null_count:
-        raise InputError(f"{path}: column {name!r} is null in {column.null_count} rows. Drop them or fill them in.")
-    values = column.flatten()
-    width = getattr(column.type, "list_size", len(values) // max(1, len(column)))
-    lengths = np.full(len(column), width) if hasattr(column.type, "list_size") else np.diff(column.offsets.to_numpy())
-    if len(column) and np.any(lengths != lengths[0]):
-        raise InputError(
-            f"{path}: column {name!r} has lists of {lengths.min()} to {lengths.max()} numbers. All rows need the same "
-            "length."
-        )
-    if values.null_count:
-        raise InputError(f"{path}: column {name!r} has {values.null_count} nulls. Drop those rows or fill them in.")
-    z = values.to_numpy(zero_copy_only=False).reshape(len(column), width)
-    return z.astype(np.float32) if z.dtype == np.float16 else z
-
-
-def _is_list(kind: Any) -> bool:
-    import pyarrow as pa
-
-    lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    return any(is_one(kind) for is_one in lists) and is_number(kind.value_type)
+    lists = any(is_list(field.type) for field in fields)
+    return [field.name for field in fields if not is_list(field.type) and (lists or not types.is_floating(field.type))]
 
 
 def parquet_schema(path: Path) -> Any:
     """The schema of a file; InputError if two columns have the same name."""
-    parquet = _module()
-    with readable(path):
-        schema = parquet.read_schema(path)
+    with opened(path) as file, readable(path):
+        schema = file.schema_arrow
     require_distinct(path, schema.names)
     return schema
 
@@ -182,13 +138,6 @@ def _require_known(files: Sequence[Path], ignore: Sequence[str]) -> None:
     if ignore:
         names = dict.fromkeys(name for path in files for name in parquet_schema(path).names)
         require_known(files[0], list(names), tuple(ignore))
-
-
-def _module() -> Any:
-    require("Parquet files need", "pyarrow")
-    from pyarrow import parquet
-
-    return parquet
 
 
 def clean_parquet(
@@ -207,13 +156,15 @@ def clean_parquet(
     """
     _refuse_inside(Path(output), paths)
     places = _places(paths)
-    features = _features(remover, list(places), labels, ignore)
-    rows = ParquetRows(list(places), features=features, labels=labels, memory=2**40)
+    files = list(places.values())
+    features = _features(remover, files, labels, ignore)
+    rows = ParquetRows(files, features=features, labels=labels, memory=NO_MEMORY_LIMIT)
     if rows.shape[1] != remover.n_features_in_:
-        first = next(iter(places))
-        raise InputError(f"{first} has {rows.shape[1]} features; the removal was fitted on {remover.n_features_in_}.")
-    with _folder(Path(output), list(places), overwrite) as folder:
-        for path, place in places.items():
+        raise InputError(
+            f"{files[0]} has {rows.shape[1]} features; the removal was fitted on {remover.n_features_in_}."
+        )
+    with _folder(Path(output), files, overwrite) as folder:
+        for place, path in places.items():
             target = folder / place
             target.parent.mkdir(parents=True, exist_ok=True)
             _clean(remover, rows, path, target, ignore)
@@ -233,22 +184,18 @@ def _folders(name: str) -> list[Path]:
     if Path(name).is_dir():
         return [Path(name)]
     before, deep, _ = name.partition("**")
-    if deep:
-        plain = [part for part in Path(before).parts if not glob.has_magic(part)]
-        return [Path(*plain)]
-    return [Path(match) for match in glob.glob(name) if Path(match).is_dir()]
+    return [Path(match) for match in glob.glob((before or ".") if deep else name) if Path(match).is_dir()]
 
 
 def _places(paths: Sequence[str | Path]) -> dict[Path, Path]:
-    """Relative path of each output file."""
+    """The file to be written at each relative path of the output."""
     places: dict[Path, Path] = {}
-    taken: dict[Path, Path] = {}
     for name in paths:
         for path in find_files(name):
             place = path.relative_to(name) if Path(name).is_dir() else Path(path.name)
-            if place in taken:
-                raise InputError(f"{path} and {taken[place]} would both be written as {place}. Clean one at a time.")
-            places[path], taken[place] = place, path
+            if place in places:
+                raise InputError(f"{path} and {places[place]} would both be written as {place}. Clean one at a time.")
+            places[place] = path
     return places
 
 
@@ -282,30 +229,19 @@ def _folder(output: Path, inputs: list[Path], overwrite: bool) -> Iterator[Path]
         mode = new.stat().st_mode & 0o777  # of new folders; the umask could only be read by changing it
         new.rmdir()
         yield temporary
-        temporary.chmod(mode)
-        if _took_the_place(temporary, output):
+        temporary.chmod(output.stat().st_mode & 0o777 if output.exists() else mode)
+        try:
+            temporary.replace(output)
             return
+        except OSError:  # a link, a disk of its own, a system that replaces no folders, one that has files
+            if not output.exists():
+                raise
         if any(output.iterdir()) and not overwrite:  # of another process, meanwhile
             raise output_exists(output)
         for path in [path for path in temporary.rglob("*") if path.is_file()]:
             target = output / path.relative_to(temporary)
             target.parent.mkdir(parents=True, exist_ok=True)
             path.replace(target)
-
-
-def _took_the_place(folder: Path, output: Path) -> bool:
-    """Rename a folder to `output` if that is missing or empty; return whether that worked."""
-    if output.exists():
-        with suppress(OSError):  # a link, a disk of its own, a system that replaces no folders, one that has files
-            folder.chmod(output.stat().st_mode & 0o777)
-            folder.replace(output)
-    else:
-        try:
-            folder.rename(output)
-        except OSError:
-            if not output.exists():
-                raise
-    return not folder.exists()
 
 
 def _clean(remover: Remover, rows: ParquetRows, path: Path, target: Path, ignore: Sequence[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from decimal import Decimal
@@ -239,7 +239,7 @@ def words_of(column: Array) -> list[str]:
         return ["" if word == "NaT" else word for word in np.datetime_as_string(column).tolist()]
     if column.dtype.kind == "m":
         return ["" if np.isnat(value) else str(value) for value in column]
-    return ["" if value is None or value != value else str(value) for value in column.tolist()]
+    return ["" if is_missing(value) else str(value) for value in column.tolist()]
 
 
 def apply_removal(remover: Remover, table: Table) -> Table:
@@ -263,6 +263,22 @@ def load_npy(path: Path, what: str, *, mapped: bool = False) -> Array:
         return _reading.load_npy(path, mapped=mapped)
     except (ValueError, OSError) as error:
         raise InputError(f"{path} cannot be read as a .npy file of {what}: {brief(error)}.") from error
+
+
+def array_of_rows(path: Path, arrays: Mapping[str, Any], labels: Sequence[str]) -> str:
+    """The name of the array that holds the rows: Z, or the only one with two dimensions."""
+    wide = [name for name, array in arrays.items() if len(array.shape) == 2 and name not in labels]
+    if len(wide) > 1:  # one column beside rows is a label
+        wide = [name for name in wide if arrays[name].shape[1] > 1 or name == "Z"] or wide
+    if "Z" not in wide and len(wide) != 1:
+        found = ", ".join(wide) or "none"
+        raise InputError(f"{path} needs one two-dimensional array, or one named Z; found: {found}.")
+    return "Z" if "Z" in wide else wide[0]
+
+
+def labels_inside(names: Sequence[str], labels: Sequence[str]) -> list[str]:
+    """Labels that a file with the columns `names` must have: all that are not .npy files themselves."""
+    return [name for name in labels if name in names or not name.endswith(".npy")]
 
 
 def require_known(path: Path, names: list[str], ignore: tuple[str, ...]) -> None:

@@ -7,7 +7,7 @@ through small buffers and decoded a piece at a time, so that a row group may be 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from os import PathLike
@@ -64,37 +64,35 @@ class Layout:
     dtype: np.dtype[Any]
 
 
-def open_file(path: Path) -> Any:
-    """Open a file for reading page by page through small buffers, with checksums if it has any."""
+def opened(path: Path) -> Any:
+    """A file to be read page by page through small buffers, with checksums if it has any; closed after the block."""
     require("Parquet files need", "pyarrow")
     from pyarrow.parquet import ParquetFile
 
+    options = {"buffer_size": COLUMN_BUFFER_BYTES, "pre_buffer": False, "page_checksum_verification": True}
     with readable(path):
-        return ParquetFile(path, buffer_size=COLUMN_BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True)
-
-
-def opened(path: Path) -> Any:
-    """A Parquet file, closed at the end of the block."""
-    return closing(open_file(path))
+        return closing(ParquetFile(path, **options))
 
 
 @contextmanager
-def readable(path: Path) -> Iterator[None]:
+def readable(path: Path, kind: str = "Parquet") -> Iterator[None]:
     """Turn what pyarrow raises for a damaged file into an InputError that names it."""
     try:
         yield
-    except unreadable() as error:
-        raise InputError(f"{path} cannot be read as Parquet: {error_text(error)}") from error
+    except InputError:
+        raise
+    except _unreadable() as error:
+        raise InputError(f"{path} cannot be read as {kind}: {_error_text(error)} Is it complete?") from error
 
 
-def unreadable() -> tuple[type[Exception], ...]:
+def _unreadable() -> tuple[type[Exception], ...]:
     """Exceptions that pyarrow raises for a damaged file."""
     import pyarrow as pa
 
     return (pa.ArrowException, ValueError, OSError, MemoryError, TypeError, LookupError, OverflowError)
 
 
-def error_text(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """The message of an error of pyarrow, shortened."""
     return f"{brief(error) or type(error).__name__}."
 
@@ -108,8 +106,8 @@ def batches(file: Any, group: RowGroup, columns: list[str], rows: int) -> Iterat
             if seen > group.rows:
                 break
             yield batch
-    except unreadable() as error:
-        raise InputError(f"{group} is damaged (column {quoted(columns)}): {error_text(error)}") from error
+    except _unreadable() as error:
+        raise InputError(f"{group} is damaged (column {quoted(columns)}): {_error_text(error)}") from error
     if seen != group.rows:
         more = "more" if seen > group.rows else f"only {seen}"
         raise InputError(f"{group} is damaged: its footer counts {group.rows} rows, and there are {more}.")
@@ -145,10 +143,13 @@ def _is_feature(kind: Any) -> bool:
     return is_number(kind) or bool(pa.types.is_boolean(kind))
 
 
-def _is_list(kind: Any) -> bool:
-    import pyarrow as pa
+def is_list(kind: Any, of: Callable[[Any], bool] = is_number) -> bool:
+    """Whether a type is one of lists of numbers, or `of` others."""
+    from pyarrow import types
 
-    return bool(pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind)) and _is_feature(kind.value_type)
+    return any(test(kind) for test in (types.is_list, types.is_large_list, types.is_fixed_size_list)) and of(
+        kind.value_type
+    )
 
 
 def feature_columns_of(
@@ -157,9 +158,10 @@ def feature_columns_of(
     """Names of the feature columns, and whether it is one column of lists; columns `apart` must be named."""
     there = ", ".join(f"{name} ({kind})" for name, kind in list(schema.items())[:20])
     if features is None:
-        lists = [name for name, kind in schema.items() if _is_list(kind) and name not in apart]
+        there_are = {name: kind for name, kind in schema.items() if name not in apart}
         # Beside lists of numbers, lists of booleans are masks; a file may name them with features= all the same.
-        lists = [name for name in lists if is_number(schema[name].value_type)] or lists
+        lists = [name for name, kind in there_are.items() if is_list(kind)]
+        lists = lists or [name for name, kind in there_are.items() if is_list(kind, _is_feature)]
         if len(lists) > 1:
             raise InputError(f"{path} has several columns of lists: {', '.join(lists)}. Name one with features=.")
         if not lists and not labels:
@@ -174,7 +176,7 @@ def feature_columns_of(
         raise InputError(f"{path} has no column {missing[0]!r} to take as a feature (it has: {there}).")
     if not names or len(set(names)) < len(names):
         raise InputError(f"{path}: features must be different columns, at least one; got {list(names)[:20]}.")
-    if len(names) == 1 and _is_list(schema[names[0]]):
+    if len(names) == 1 and is_list(schema[names[0]], _is_feature):
         return names, True
     odd = [name for name in names if not _is_feature(schema[name])]
     if odd:
@@ -264,7 +266,7 @@ def read_groups(groups: Sequence[RowGroup], layout: Layout) -> Array:
 def _require_as_found(file: Any, schema: dict[str, Any], group: RowGroup, layout: Layout) -> None:
     """Raise InputError if the file was rewritten since its columns and row groups were found."""
     metadata = file.metadata
-    there = all(name in schema and _is_list(schema[name]) == layout.lists for name in layout.columns)
+    there = all(name in schema and is_list(schema[name], _is_feature) == layout.lists for name in layout.columns)
     if there:
         there = ", ".join(sorted(_kinds(layout.columns, layout.lists, schema))) == layout.kind
     sized = [getattr(schema[name], "list_size", layout.width) for name in layout.columns if there and layout.lists]
@@ -387,11 +389,12 @@ class ParquetRows(StoredRows):
         overhead, start, width, first = 0, 0, 0, None
         for path in paths:
             with opened(path) as file:
-                require_distinct(path, file.schema_arrow.names)
-                schema = plain_schema(file.schema_arrow)
+                arrow = file.schema_arrow
+                require_distinct(path, arrow.names)
+                schema = plain_schema(arrow)
                 require_labels(path, schema, labels)
                 if first is None:
-                    apart = {*labels, *index_columns(file.schema_arrow)}
+                    apart = {*labels, *index_columns(arrow)}
                     columns, lists = feature_columns_of(path, schema, features, labels, apart)
                     first = {name: schema[name] for name in columns}
                     names = dict(schema)
@@ -430,26 +433,19 @@ class ParquetRows(StoredRows):
         import pyarrow as pa
 
         size = self.budget.piece_rows if self._block_rows is None else self._block_rows
-        pool, path, file = pa.default_memory_pool(), None, None
+        pool, chosen = pa.default_memory_pool(), self._selected
         before = pool.bytes_allocated()
-        try:
-            for group in self.groups:
-                if self._selected is not None and not self._selected[group.start : group.start + group.rows].any():
-                    continue
-                if path != group.path:
-                    if file is not None:
-                        file.close()
-                    path, file = group.path, open_file(group.path)
-                start = group.start
-                for batch in batches(file, group, list(self.layout.columns), size):
-                    self._require_room(group, pool.bytes_allocated() - before)
-                    z = values_of(batch, self.layout, group)
-                    yield slice(start, start + len(z)), z
-                    start += len(z)
-                    del batch, z  # not held while the next is decoded
-        finally:
-            if file is not None:
-                file.close()
+        wanted = (one for one in self.groups if chosen is None or chosen[one.start : one.start + one.rows].any())
+        for path, groups in itertools.groupby(wanted, key=lambda group: group.path):
+            with opened(path) as file:
+                for group in groups:
+                    start = group.start
+                    for batch in batches(file, group, list(self.layout.columns), size):
+                        self._require_room(group, pool.bytes_allocated() - before)
+                        z = values_of(batch, self.layout, group)
+                        yield slice(start, start + len(z)), z
+                        start += len(z)
+                        del batch, z  # not held while the next is decoded
 
     def _require_room(self, group: RowGroup, used: int) -> None:
         """Raise InputError if pages are so large that reading exceeds the budget, which shows only now."""
@@ -475,7 +471,7 @@ class ParquetRows(StoredRows):
         kind, example = pa.null(), None
         for path, groups in itertools.groupby(self.groups, key=lambda group: group.path):
             with opened(path) as file:
-                found = plain_schema(file.schema_arrow)[name]
+                found = plain_schema([file.schema_arrow.field(name)])[name]
                 if pa.types.is_null(kind):
                     kind, example = found, path
                 elif found != kind and not pa.types.is_null(found):
