@@ -119,7 +119,7 @@ class Verdict:
     role: Role
     proper: bool
     informative: TTest
-    own: TTest
+    specific: TTest
     delta: float
     #: Mean loss of each label in each group, shape (2, 4): concept and main; groups 2·main + concept.
     losses: FloatArray
@@ -140,7 +140,7 @@ class Verdict:
             "role": self.role,
             "proper": self.proper,
             "informative": asdict(self.informative),
-            "own": asdict(self.own),
+            "specific": asdict(self.specific),
             "delta": self.delta,
             "level": self.level,
             "loss_concept": dict(zip(self.groups, losses[CONCEPT], strict=True)),

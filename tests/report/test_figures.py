@@ -111,7 +111,7 @@ def test_the_ladder_shows_every_test_and_decision():
     marks = [line for line in drawn.axes[0].lines if line.get_marker() in "oD" and len(line.get_xdata()) == 1]
     expected = []
     for verdict in (step.verdict for step in trace):  # t, in units in which its own critical value is the threshold's
-        for test, sign in ((verdict.informative, -1), (verdict.own, 1 if verdict.role == "main" else -1)):
+        for test, sign in ((verdict.informative, -1), (verdict.specific, 1 if verdict.role == "main" else -1)):
             expected.append(sign * test.t * norm.ppf(0.05) / student.ppf(0.05, test.degrees))
     assert [line.get_xdata()[0] for line in marks] == pytest.approx(expected)
     filled = [to_hex(line.get_markerfacecolor()) != "#ffffff" for line in marks]
@@ -160,7 +160,7 @@ def test_any_statistic_fits_on_the_ladder(size):
             verdict=replace(
                 step.verdict,
                 informative=replace(step.verdict.informative, t=size * step.verdict.informative.t),
-                own=replace(step.verdict.own, t=size * step.verdict.own.t),
+                specific=replace(step.verdict.specific, t=size * step.verdict.specific.t),
             ),
         )
         for step in trace

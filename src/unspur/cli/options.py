@@ -365,8 +365,8 @@ _FITTING_OPTIONS = {
     "correction": with_default(
         "--correction",
         "none",
-        "Whether the level applies to each test (none) or to all tests of a concept (looks).",
-        type=click.Choice(("none", "looks")),
+        "Whether the level applies to each test (none) or to all tests of a concept (familywise).",
+        type=click.Choice(("none", "familywise")),
     ),
     "delta": with_default("--delta", "0", "Shift of the second test (specific), or auto.", callback=_number_or_auto),
     "weight_decay": with_default("--weight-decay", "auto", "Penalty, or auto.", callback=_number_or_auto),

@@ -84,9 +84,9 @@ class JSE(DirectionRemover):
     ----------
     significance_level : float, default=0.05
         Level α of each of the two one-sided tests of a direction.
-    correction : {"none", "looks"}, default="none"
+    correction : {"none", "familywise"}, default="none"
         Whether `significance_level` bounds the error of each test ("none"), or of all tests of one concept together
-        ("looks", half of α for either role). With "none", a loop stops at its first rejection, so a wrong spurious
+        ("familywise", half of α for either role). With "none", a loop stops at its first rejection, so a wrong spurious
         direction is accepted in at most about α of fits, and a wrong main-task direction in α of rounds.
     delta : float or "auto", default=0.0
         Shift Δ of the second test (specific), for when one label is easier to predict than the other. "auto" sets it to
@@ -180,7 +180,7 @@ class JSE(DirectionRemover):
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012 — scikit-learn's protocol
         **TEST_CONSTRAINTS,
-        "correction": [StrOptions({"none", "looks"})],
+        "correction": [StrOptions({"none", "familywise"})],
         "delta": [StrOptions({"auto"}), Interval(Real, None, None, closed="neither")],
         "metric": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
         "variant": [PaperVariant, None],
@@ -193,7 +193,7 @@ class JSE(DirectionRemover):
         self,
         *,
         significance_level: float = 0.05,
-        correction: Literal["none", "looks"] = "none",
+        correction: Literal["none", "familywise"] = "none",
         delta: float | Literal["auto"] = 0.0,
         balance: Balance = "group",
         weight_decay: float | Literal["auto"] = "auto",
@@ -437,7 +437,7 @@ class JSE(DirectionRemover):
             inner="main" if main_only else variant.inner,
             candidate=variant.candidate,
             max_dim=(0 if main_only else most_spurious, most_main),
-            split_level=self.correction == "looks",
+            split_level=self.correction == "familywise",
             max_pairs=self.max_pairs or 2**31,
         )
         found = estimate_subspaces(estimation, settings, progress)

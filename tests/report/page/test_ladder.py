@@ -23,15 +23,15 @@ def test_accepted_directions_lie_in_both_shaded_regions_and_no_others(make):
     rungs = [rung for ladder in ladders(make()) for rung in ladder.rungs]
     assert {rung.accepted for rung in rungs} == {True, False}  # else this would show little
     for rung in rungs:
-        assert rung.accepted == (within(rung.informative) and within(rung.own))
+        assert rung.accepted == (within(rung.informative) and within(rung.specific))
         assert rung.informative.passed == within(rung.informative)
-        assert rung.own.passed == within(rung.own)
+        assert rung.specific.passed == within(rung.specific)
 
 
 def test_shaded_regions_are_on_the_side_of_the_role():
     rungs = ladders(toy_findings())[0].rungs
-    assert all(rung.own.region[1] == 100.0 for rung in rungs if rung.role == "main task")
-    assert all(rung.own.region[0] == 0.0 for rung in rungs if rung.role == "spurious")
+    assert all(rung.specific.region[1] == 100.0 for rung in rungs if rung.role == "main task")
+    assert all(rung.specific.region[0] == 0.0 for rung in rungs if rung.role == "spurious")
     assert all(rung.informative.region[0] == 0.0 for rung in rungs)
 
 
@@ -64,7 +64,7 @@ def test_inlp_is_shown_with_its_one_test():
     ladder = ladders(replace(toy_findings(), method="INLP", traces={"": trace}))[0]
     assert not ladder.two_tests
     for rung in ladder.rungs:
-        assert rung.own.region is None
+        assert rung.specific.region is None
         assert rung.accepted == within(rung.informative)
 
 

@@ -438,8 +438,8 @@ def _two_tests(parts: Mapping[str, Trace]) -> bool:
 
 def _draw_rung(axis: Any, y: int, step: Step, level: float, threshold: float, tests: Any) -> None:
     verdict = step.verdict
-    informative, own = (test.scaled(level, threshold) for test in (verdict.informative, verdict.own))
-    values = (-informative, own if verdict.role == "main" else -own)
+    informative, specific = (test.scaled(level, threshold) for test in (verdict.informative, verdict.specific))
+    values = (-informative, specific if verdict.role == "main" else -specific)
     for k, (value, (_, look)) in enumerate(zip(values, tests, strict=False)):
         passed = value > threshold
         at = y + (k - (len(tests) - 1) / 2) * 0.34

@@ -527,7 +527,7 @@ class Rung:
     role: str
     outer: bool
     informative: Statistic
-    own: Statistic
+    specific: Statistic
     accepted: bool
     reason: str
 
@@ -561,7 +561,7 @@ def ladders(findings: Findings) -> list[Ladder]:
     """One for each trace, all on the same scale."""
     z = -float(ndtri(findings.significance_level))
     steps = [step for trace in findings.traces.values() for step in trace]
-    tests = [(test, step.verdict.level) for step in steps for test in (step.verdict.informative, step.verdict.own)]
+    tests = [(test, step.verdict.level) for step in steps for test in (step.verdict.informative, step.verdict.specific)]
     scale = t_scale(z, [test.scaled(level, z) for test, level in tests])
     return [_ladder(name, trace, scale, findings.method) for name, trace in findings.traces.items()]
 
@@ -594,7 +594,7 @@ def _ladder(name: str, trace: Trace, scale: TScale, method: str) -> Ladder:
 
 
 def _passes(step: Step, z: float) -> bool:
-    t = step.verdict.own.scaled(step.verdict.level, z)
+    t = step.verdict.specific.scaled(step.verdict.level, z)
     return t > z if step.verdict.role == "main" else t < -z
 
 
@@ -606,7 +606,7 @@ def _rung(step: Step, scale: TScale, two: bool) -> Rung:
         role="main task" if verdict.role == "main" else "spurious",
         outer=step.inner == 0,
         informative=_test(verdict.informative, verdict.level, scale, "below"),
-        own=_test(verdict.own, verdict.level, scale, side),
+        specific=_test(verdict.specific, verdict.level, scale, side),
         accepted=verdict.proper,
         reason=verdict.reason,
     )
