@@ -150,9 +150,9 @@ def test_rows_that_do_not_fit_are_refused_before_anything_is_fitted(change, mess
     train, good = rows(0, n=300), rows(1, n=300)
     bad = good._replace(**change(good))
     with pytest.raises(InputError, match=message.format(what="test")):
-        compare(train, bad, good, ["none"], ["ERM"], report=pytest.fail)
+        compare(train, bad, good, ["none"], ["ERM"], callback=pytest.fail)
     with pytest.raises(InputError, match=message.format(what="validation")):
-        compare(train, good, bad, ["none"], ["ERM"], report=pytest.fail)
+        compare(train, good, bad, ["none"], ["ERM"], callback=pytest.fail)
     with pytest.raises(InputError, match="The test rows are three things"):
         compare(train, None, None, ["none"], ["ERM"])
 
@@ -165,9 +165,9 @@ def test_columns_in_another_order_or_of_another_name_are_refused(change):
     moved, grid = (change(others[0]), *others[1:]), {"weight_decay": (0.1, 0.01)}
     head = ERM().fit(*train[:2])
     with pytest.raises(InputError, match="columns of the test rows are not those of the training rows"):
-        compare(train, moved, None, ["none"], ["ERM"], report=pytest.fail)
+        compare(train, moved, None, ["none"], ["ERM"], callback=pytest.fail)
     with pytest.raises(InputError, match="columns of the validation rows are not those of the training rows"):
-        compare(train, test, moved, ["none"], ["ERM"], report=pytest.fail)
+        compare(train, test, moved, ["none"], ["ERM"], callback=pytest.fail)
     for choose in (choose_layer, select_head):
         with pytest.raises(InputError, match="columns of the validation rows are not those of the training rows"):
             choose(ERM(), grid, train, moved)

@@ -177,10 +177,10 @@ def compare(
     heads: Sequence[str],
     seed: int = 0,
     balance: str = "group",
-    report: Callable[[str], object] = lambda name: None,  # noqa: ARG005
+    callback: Callable[[str], object] = lambda name: None,  # noqa: ARG005
     *,
     missing_concept: Any = None,
-    describe: Callable[[UnspurError], str] = str,
+    format_error: Callable[[UnspurError], str] = str,
 ) -> list[Comparison]:
     """Fit every remover on the training rows, every head on the transformed rows, and evaluate all combinations.
 
@@ -197,9 +197,9 @@ def compare(
         heads that do not ask for it, and validation rows of which none has a known concept are left out.
     removers, heads : names, of `REMOVERS` and `HEADS`.
     balance : classes that get equal weight in every remover.
-    report : called with the name of each step.
+    callback : called with the name of each step.
     missing_concept : value of a concept that means "not known", besides NaN and None.
-    describe : the text of an error, for `problem`.
+    format_error : how `problem` words an error; by default its message.
 
     Returns
     -------
@@ -226,7 +226,7 @@ def compare(
         validation=validation is not None,
         clusters=clustered,
     )
-    return _all_combinations(sets, removers, heads, seed, shared, write_python, describe, report)
+    return _all_combinations(sets, removers, heads, seed, shared, write_python, format_error, callback)
 
 
 def _all_combinations(
@@ -236,8 +236,8 @@ def _all_combinations(
     seed: int,
     notes: tuple[str, ...],
     write_python: Callable[..., str],
-    describe: Callable[[UnspurError], str],
-    report: Callable[[str], object],
+    format_error: Callable[[UnspurError], str],
+    callback: Callable[[str], object],
 ) -> list[Comparison]:
     """Results of every remover with every head.
 
@@ -251,7 +251,7 @@ def _all_combinations(
     results: list[Comparison] = []
     losses: list[FloatArray | None] = []
     for remover_name in removers:
-        report(remover_name)
+        callback(remover_name)
         start = time.perf_counter()
         clean, problem = None, ""
         try:
@@ -264,18 +264,20 @@ def _all_combinations(
             pooled_sets = sets.pooled_for(remover_name) if isinstance(error, GroupSizeError) else None
             if pooled_sets is not None:
                 shared, write_python = (*notes, POOLED), partial(write_python, were_pooled=True)
-                return _all_combinations(pooled_sets, removers, heads, seed, shared, write_python, describe, report)
-            problem, spent = describe(error), time.perf_counter() - start
+                return _all_combinations(
+                    pooled_sets, removers, heads, seed, shared, write_python, format_error, callback
+                )
+            problem, spent = format_error(error), time.perf_counter() - start
         if clean is not None and clean.digest not in probed:
             probed[clean.digest], _ = probes(clean.test.X[sets.probed], test.select(sets.probed), seed=seed)
         for head_name in heads:
-            report(f"{remover_name} + {head_name}")
+            callback(f"{remover_name} + {head_name}")
             result = Comparison(remover_name, head_name, 0, None, {}, 0.0, problem, notes=notes)
             loss = None
             if clean is not None:
                 key = clean.digest, head_name
                 if key not in evaluated:
-                    evaluated[key] = _with_head(result, clean, seed, penalties, describe)
+                    evaluated[key] = _with_head(result, clean, seed, penalties, format_error)
                 result, loss = evaluated[key]
                 removed = 0 if result.problem else clean.removed
                 result = replace(result, remover=remover_name, removed=removed, probes=probed.get(clean.digest, {}))
@@ -597,7 +599,7 @@ def _with_head(
     clean: _TransformedSets,
     seed: int,
     penalties: Sequence[float],
-    describe: Callable[[UnspurError], str],
+    format_error: Callable[[UnspurError], str],
 ) -> tuple[Comparison, FloatArray | None]:
     """The result with its head, fitted to the transformed rows and evaluated; and losses of held-out rows."""
     start, test = time.perf_counter(), clean.test
@@ -606,7 +608,7 @@ def _with_head(
             chosen = choose_head(result.head, clean.train, clean.validation, seed, penalties, few=clean.few)
             accuracy = accuracy_of(chosen.head.predict(test.X) == test.main.values, test)
     except UnspurError as error:
-        return replace(result, problem=describe(error), seconds=time.perf_counter() - start), None
+        return replace(result, problem=format_error(error), seconds=time.perf_counter() - start), None
     result = replace(
         result,
         accuracy=accuracy,
@@ -619,7 +621,7 @@ def _with_head(
     try:
         return result, _held_out_losses(chosen, clean)
     except UnspurError as error:
-        why = f"It cannot be fitted to the rows outside a fold: {describe(error)}"
+        why = f"It cannot be fitted to the rows outside a fold: {format_error(error)}"
         return replace(result, held_out_problem=why), None
 
 

@@ -79,10 +79,10 @@ def test_the_audit_names_the_place_and_the_next_command_runs(table):
 
 def test_json_has_the_same_and_the_command(table):
     told = json.loads(unspur("audit", "birds.csv", "--main", "bird", "--json", "--max-rows", 900))
-    assert told["columns"][0]["named"]
+    assert told["columns"][0]["flagged"]
     assert told["notes"] == ["900 rows were drawn at random from 1,200."]
     assert told["next"].startswith("unspur report birds.csv --main bird --concept place")
-    assert set(told["not_judged"]) == {"id", "copy"}
+    assert set(told["skipped"]) == {"id", "copy"}
 
 
 def test_a_column_that_could_not_be_tested_is_named_but_no_command_removes_it(table):
@@ -96,7 +96,7 @@ def test_a_column_that_could_not_be_tested_is_named_but_no_command_removes_it(ta
     aside = [word for name in ("id", "tide", "camera", "copy") for word in ("--ignore", name)]
     told = json.loads(unspur("audit", "few.csv", "--main", "bird", "--json", *aside))
     (column,) = told["columns"]
-    assert (column["name"], column["named"], column["smallest_group"]) == ("place", True, 13)
+    assert (column["name"], column["flagged"], column["smallest_group"]) == ("place", True, 13)
     assert told["next"] is None
     said = " ".join(unspur("audit", "few.csv", "--main", "bird", *aside).split())
     assert "Next:" not in said
@@ -196,10 +196,10 @@ def test_properties_of_pictures_are_audited_and_paths_stay_inside(table, columns
     )
     frame.to_csv("shots.csv", index=False)
     told = json.loads(unspur("audit", "shots.csv", "--main", "bird", "--show", "picture", "--json"))
-    named = [column["name"] for column in told["columns"] if column["named"]]
-    assert named[0] == "picture brightness"
-    assert "picture aspect" not in named
-    assert told["not_judged"]["picture contrast"].startswith("it is constant")
+    flagged = [column["name"] for column in told["columns"] if column["flagged"]]
+    assert flagged[0] == "picture brightness"
+    assert "picture aspect" not in flagged
+    assert told["skipped"]["picture contrast"].startswith("it is constant")
     frame.loc[3, "picture"] = "../3.png"
     frame.to_csv("shots.csv", index=False)
     assert "not inside of" in unspur("audit", "shots.csv", "--main", "bird", "--show", "picture", code=1).replace(

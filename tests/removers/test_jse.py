@@ -390,7 +390,9 @@ def test_a_level_for_all_looks_is_spent_half_on_either_role_and_less_in_every_ro
         passed = max(step.verdict.informative.p, step.verdict.specific.p) < step.verdict.level
         assert step.verdict.proper == passed
     swapped = (
-        JSE(**options, correction="familywise", variant=PaperVariant(inner="spurious")).fit(z, y, concept=concept).trace_
+        JSE(**options, correction="familywise", variant=PaperVariant(inner="spurious"))
+        .fit(z, y, concept=concept)
+        .trace_
     )
     assert all((step.verdict.role == "spurious") == (step.inner > 0) for step in swapped)
     assert {step.verdict.level for step in swapped if step.verdict.role == "main"} == {0.025}
@@ -490,7 +492,7 @@ def test_found_on_twenty_fresh_toy_sets_and_close_to_the_truth():
     """n = 2,000, ρ = 0.9: found in ≥ 90 % of runs; ≤ 15 % of z_sp left, ≥ 95 % of z_mt kept, worst group as if true."""
 
     def worst_group(transform, train, test):
-        # At this penalty a plain layer needs the removal; with one that is chosen for Toy it hardly does.
+        # At this penalty an unweighted head needs the removal; with one that is chosen for Toy it hardly does.
         layer = ERM(weight_decay=0.01).fit(transform(train.Z), train.y)
         return group_accuracy(test.y, layer.predict(transform(test.Z)), test.concept).worst
 

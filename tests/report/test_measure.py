@@ -546,7 +546,7 @@ def test_the_certificate_is_that_of_the_removal(found):
 
 def test_every_step_is_reported():
     heard = []
-    measure(JSE_TOY, TRAIN, TEST, compare=["LEACE"], report=heard.append)
+    measure(JSE_TOY, TRAIN, TEST, compare=["LEACE"], callback=heard.append)
     assert len(heard) == STEPS + 1
     assert "LEACE" in heard
 

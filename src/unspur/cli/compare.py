@@ -175,7 +175,7 @@ def compare_command(
             balance,
             step,
             missing_concept=found.missing_concept,
-            describe=lambda error: error.format(_as_option),
+            format_error=lambda error: error.format(_as_option),
         )
     if all(result.problem for result in results):
         raise InputError(f"No combination could be evaluated. {' '.join(dict.fromkeys(r.problem for r in results))}")

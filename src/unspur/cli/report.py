@@ -188,7 +188,7 @@ def report_command(
                 for name, column in splits.tables["training"].columns.items()
                 if name not in {*given.columns, show, "id"} and column.ndim == 1
             },
-            report=step,
+            callback=step,
         )
     write_page(found, output, title=title, overwrite=force)
     _print_result(found, output, save, as_json)

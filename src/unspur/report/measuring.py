@@ -63,7 +63,7 @@ from unspur.trace import Trace, Traces
 ROWS_SHOWN_PER_GROUP = 2
 #: Groups with fewer test rows are named in a warning.
 SMALL_GROUP_ROWS = 10
-#: Number of steps that are reported, besides one for each method compared.
+#: Number of steps that `callback` is called with, besides one for each method compared.
 STEPS = 5
 #: Most training rows of an audit of other columns, and most columns that are probed for it.
 MAX_AUDIT_ROWS, MAX_AUDIT_PROBES = 2000, 10
@@ -96,7 +96,7 @@ def measure(
     notes: Sequence[str] | None = None,
     source: str | None = None,
     columns: Mapping[str, Array] | None = None,
-    report: Callable[[str], object] = lambda name: None,  # noqa: ARG005
+    callback: Callable[[str], object] = lambda name: None,  # noqa: ARG005
 ) -> Findings:
     """Measure what a fitted removal does.
 
@@ -129,7 +129,7 @@ def measure(
     columns : other columns of the training rows, by name. With some, all columns and the concepts are audited
         (`unspur.audit`) on up to 2,000 training rows.
     notes : warnings about the rows; by default, about columns that dominate the others.
-    report : called with the name of each step (`STEPS`, and one for each method compared).
+    callback : called with the name of each step (`STEPS`, and one for each method compared).
     """
     remover = fitted_remover(remover)
     if most < 1:
@@ -144,29 +144,29 @@ def measure(
     # Separate generators, so changing `most` does not change the other draws; the second is that of `probed_rows`.
     drawing, _, showing = np.random.default_rng(seed).spawn(3)
     with one_thread_if_small(training.X):
-        report("heads")
+        callback("heads")
         clean = cleaned(remover, rows)
         evaluate = Evaluator.of(rows, seed)
         removal = evaluate_removal(evaluate, remover, clean)
         before, after = removal.before, removal.after
-        report("probes")
+        callback("probes")
         probed = probed_rows(testing, seed)
         guarantees = measure_guarantees(remover, testing.select(probed), clean["test"][probed], main, seed)
         left = [{name: pair[i] for name, pair in guarantees.linear.items()} for i in range(2)]
         results = [replace(result, leakage=of) for result, of in zip(removal.results, left, strict=True)]
-        report("strengths")
+        callback("strengths")
         strengths: tuple[StrengthResult, ...] = ()
         if remover.n_removed_:
             strengths = evaluate_strengths(evaluate, remover.strength_, removal, left, clean, probed)
         for name in methods:
-            report(name)
+            callback(name)
             results.append(compare_with(name, evaluate, removal, probed))
-        report("directions")
+        callback("directions")
         layers = before.layer, after.layer
         directions = directions_of(remover, (_spurious_names(remover, testing), main), layers, testing.X)
         view = view_of(directions, remover, testing.X, clean["test"], layers)
         angles, shared = angles_and_shared_variance(score_directions(remover), remover.main_.basis, testing.X)
-        report("pictures")
+        callback("pictures")
         members = [np.flatnonzero(testing.group == g) for g in range(before.accuracy.rows.size)]
         chosen = np.concatenate([showing.permutation(rows)[:ROWS_SHOWN_PER_GROUP] for rows in members])
         pixels = None

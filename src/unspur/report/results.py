@@ -220,7 +220,7 @@ class Findings:
     strengths : the removal at other strengths, and at this one, in ascending order; empty if nothing was removed.
     tilt : largest angle in degrees between the directions that a removal reads and those that it subtracts; 0 for an
         orthogonal projection.
-    audit : which other columns of the training rows a plain layer uses; None if there are none.
+    audit : which other columns of the training rows an unweighted head uses; None if there are none.
     """
 
     method: str

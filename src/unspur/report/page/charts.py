@@ -651,7 +651,7 @@ def audit_lines(findings: Findings) -> list[dict[str, Any]]:
     return [
         {
             "name": formatting.clipped(column.name, 80),
-            "named": column.named,
+            "flagged": column.flagged,
             "removed": column.name in findings.concepts,
             "travels": told(column.association, 1.0, 2),
             "visible": ("–", "") if column.visibility is None else told(column.visibility, 100.0, 0),
