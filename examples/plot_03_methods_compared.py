@@ -45,7 +45,7 @@ for balance, compared in results.items():
     print("all rows alike" if balance == "none" else "the four groups alike")
     for result in compared:
         accuracy = f"average {result.accuracy.average:.1%}, worst group {result.accuracy.worst:.1%}"
-        print(f"{result.remover:>10}: directions removed: {result.removed:2d}, {accuracy}")
+        print(f"{result.remover:>10}: directions removed: {result.n_removed:2d}, {accuracy}")
 
 # %%
 # Bars show the worst group, with an interval that holds for the worst of four. Circles show the average over test rows.

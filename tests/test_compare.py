@@ -46,7 +46,7 @@ def test_every_combination_has_a_result(results):
         low, high = result.accuracy.worst_interval()
         assert low < result.accuracy.worst < high
         assert result.parameters["weight_decay"] in PENALTIES
-        assert (result.removed > 0) == (result.remover != "none")
+        assert (result.n_removed > 0) == (result.remover != "none")
 
 
 def test_long_names_of_removers_take_two_lines_of_the_table(results):
@@ -130,10 +130,10 @@ def test_validation_rows_without_a_concept_are_as_good_as_none():
     train, test, other = (rows(seed, n=400, rho=0.5) for seed in range(3))
     unknown = Rows(other.Z, other.y, [None] * 400)
     one, two = (compare(train, test, validation, ["none", "JSE"], ["ERM"]) for validation in (None, unknown))
-    assert [(result.problem, result.removed, result.validation_loss) for result in one] == [
-        (result.problem, result.removed, result.validation_loss) for result in two
+    assert [(result.problem, result.n_removed, result.validation_loss) for result in one] == [
+        (result.problem, result.n_removed, result.validation_loss) for result in two
     ]
-    assert one[1].removed
+    assert one[1].n_removed
 
 
 @pytest.mark.parametrize(
@@ -286,7 +286,7 @@ def test_concepts_of_several_classes_are_compared():
         Rows(toy.Z, toy.y, kinds), Rows(toy.Z, toy.y, kinds), None, list(REMOVERS), ["ERM", "GroupWeighted"]
     )
     assert not [result.problem for result in results if result.problem]
-    assert {result.removed for result in results if result.remover in ("LEACE", "SAL", "RLACE")} == {2}
+    assert {result.n_removed for result in results if result.remover in ("LEACE", "SAL", "RLACE")} == {2}
 
 
 def wide_rows(seed, n=160, d=360):
@@ -308,7 +308,7 @@ def test_coordinates_of_the_span_change_no_answer(validated, monkeypatch):
     short = compare(*sets, names, heads)
     monkeypatch.setattr(RowSpan, "of", lambda *sets, **_: (None, list(sets)))
     for one, other in zip(short, compare(*sets, names, heads), strict=True):
-        assert (one.removed, one.parameters, one.problem) == (other.removed, other.parameters, "")
+        assert (one.n_removed, one.parameters, one.problem) == (other.n_removed, other.parameters, "")
         # A grid of more than penalties is searched at a tolerance of 1e-3, and so are folds.
         exact = one.head in ("ERM", "GroupWeighted", "SUBG", "DFR")
         assert one.validation_loss == pytest.approx(other.validation_loss, abs=1e-6 if exact else 1e-3)
@@ -528,7 +528,7 @@ def test_validation_rows_that_are_too_few_are_pooled_as_in_a_classifier():
     train, test, few = rows(0), rows(1, rho=0.0), rows(2, n=40)
     methods = ["none", "JSE"], ["GroupWeighted"]
     none, jse = compare(train, test, few, *methods)
-    assert jse.removed
+    assert jse.n_removed
     assert not jse.problem
     assert "training and validation rows were pooled and cross-fitted" in " ".join(jse.notes)
     assert jse.notes == none.notes  # all are evaluated on the same rows

@@ -10,8 +10,8 @@ from unspur import ERM, audit
 
 PART = "audit"
 COLUMNS = 10
-#: Strength of the concept in X at which an unweighted head on many rows has a gap of so many points, at an agreement of 0.9.
-#: The last test measures the gaps again.
+#: Strength of the concept in X at which an unweighted head on many rows has a gap of so many points, at an agreement of
+#: 0.9. The last test measures the gaps again.
 STRENGTHS = {0: 0.14, 5: 0.75, 10: 1.09, 15: 1.38, 20: 1.66}
 AGREEMENT = 0.9
 

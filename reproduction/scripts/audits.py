@@ -131,7 +131,7 @@ def audited(name: str, work: Path) -> dict[str, Any]:
             assert one.accuracy is not None, one.problem
             low, high = one.accuracy.worst_interval()
             kept["methods"].append(
-                {"remover": one.remover, "head": one.head, "removed": one.removed, "worst": one.accuracy.worst}
+                {"remover": one.remover, "head": one.head, "removed": one.n_removed, "worst": one.accuracy.worst}
                 | {"low": low, "high": high, "average": one.accuracy.average}
             )
     return kept

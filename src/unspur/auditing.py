@@ -7,8 +7,8 @@ Each column is asked three questions, on the rows where it is known:
 *visible*: does a linear probe predict it from the rows, where every combination of task and value weighs the same?
 Without these weights, anything that travels with the task would be visible through the task alone.
 
-*used*: does an unweighted head (ERM) err more often where the column contradicts the task? Within a class of the task, a row
-is *aligned* if its value is more frequent in that class than overall, and *conflicting* otherwise. The gap is the
+*used*: does an unweighted head (ERM) err more often where the column contradicts the task? Within a class of the task,
+a row is *aligned* if its value is more frequent in that class than overall, and *conflicting* otherwise. The gap is the
 accuracy on aligned rows minus that on conflicting rows, averaged over the classes of the task. Predictions are
 cross-fitted, once for all columns.
 
@@ -317,10 +317,10 @@ def audit(
     """Say of each column whether it travels with the task, is visible in the rows, and is used by an unweighted head.
 
     Association and gap cost little and are measured for every column. Linear probes are trained for the `max_probes`
-    columns that come first: those for which association and gap are significant, which alone can be flagged, and then
-    the others. A column without a probe is never flagged. Holm's correction counts all columns that are judged. Intervals
-    have a level of 95 % for each column by itself. The head is fitted here, to these rows: "used" is about what such a
-    head does with them, and not about a model that was trained elsewhere.
+    columns that come first: those for which association and gap are significant, since only they can be flagged, and
+    then the others. A column without a probe is never flagged. Holm's correction counts all columns that are judged.
+    Intervals have a level of 95 % for each column by itself. The head is fitted here, to these rows: "used" is about
+    what such a head does with them, and not about a model that was trained elsewhere.
 
     Numbers, and whole numbers of more than 20 values, are cut into three bins at their quantiles. Columns that cannot
     be judged are listed with a reason: constant columns, dates, ids, columns that determine the task or that the task
@@ -337,8 +337,8 @@ def audit(
     level : probability of flagging any column for which one of the three does not hold.
     max_rows : largest number of rows to use; a random sample of more.
     max_probes : largest number of columns to train a probe for.
-    probe_all : whether to probe columns that cannot be flagged as well. It takes longer, and changes no verdict on those
-        that can.
+    probe_all : whether to probe columns that cannot be flagged as well. It takes longer, and changes no verdict on the
+        others.
     random_state : of the sample and the folds.
     callback : called with the name of each step, of which there are at most ``2 + max_probes``.
 

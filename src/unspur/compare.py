@@ -106,7 +106,7 @@ class Comparison:
 
     remover: str
     head: str
-    removed: int
+    n_removed: int
     accuracy: GroupAccuracy | None
     parameters: dict[str, Any]
     seconds: float
@@ -151,7 +151,7 @@ class Comparison:
         return {
             "remover": self.remover,
             "head": self.head,
-            "removed": self.removed,
+            "n_removed": self.n_removed,
             "parameters": self.parameters,
             "seconds": self.seconds,
             "accuracy": measured,
@@ -163,7 +163,7 @@ class Comparison:
             "held_out": held_out_loss,
             "held_out_problem": self.held_out_problem,
             "recommended": self.recommended,
-            "level": self.tied_with_best,
+            "tied_with_best": self.tied_with_best,
             "probes": {name: found.to_dict() for name, found in self.probes.items()},
             "python": self.python,
         }
@@ -279,8 +279,8 @@ def _all_combinations(
                 if key not in evaluated:
                     evaluated[key] = _with_head(result, clean, seed, penalties, format_error)
                 result, loss = evaluated[key]
-                removed = 0 if result.problem else clean.removed
-                result = replace(result, remover=remover_name, removed=removed, probes=probed.get(clean.digest, {}))
+                removed = 0 if result.problem else clean.n_removed
+                result = replace(result, remover=remover_name, n_removed=removed, probes=probed.get(clean.digest, {}))
                 result = replace(result, python=write_python(result))
             results.append(replace(result, seconds=result.seconds + spent))
             losses.append(loss)
@@ -304,7 +304,7 @@ class _Fold:
 class _TransformedSets:
     """Rows after one remover, and those of each fold; `fold_error` says why it could not be fitted to some."""
 
-    removed: int
+    n_removed: int
     train: LabelledData
     validation: LabelledData | None
     test: LabelledData

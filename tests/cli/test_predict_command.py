@@ -330,7 +330,7 @@ def test_other_verbs_use_the_removal_of_a_classifier(saved, here):
     told = json.loads(unspur("evaluate", saved, "train.csv", "--test", "new.csv", *LABELS, "--ignore", "id", "--json"))
     assert 0 < told["removed"]["worst"] <= 1
     page = ["report", "train.csv", "--test", "new.csv", *LABELS, "--ignore", "id", "--removal", saved, "--json"]
-    assert json.loads(unspur(*page))["spurious"] == 1
+    assert json.loads(unspur(*page))["n_removed"] == 1
 
 
 def test_groups_have_the_names_of_the_fit_where_gaps_made_whole_numbers_fractions(here):

@@ -181,7 +181,7 @@ def widths(axis):
 def test_bars_are_the_accuracies_with_their_intervals():
     found = findings()
     axis = figures.group_bars(found).axes[0]
-    results = [judged.accuracy for judged in found.judged]
+    results = [judged.accuracy for judged in found.results]
     expected = [[*result.accuracy.ravel(), result.group_average, result.average] for result in results]
     assert widths(axis) == pytest.approx(100 * np.ravel(expected))
     spans = np.vstack([np.array(part.get_segments())[:, :, 0] for part in axis.collections])
@@ -199,15 +199,15 @@ def test_methods_have_their_colours_and_the_worst_group_is_bold():
     found = findings()
     drawn = figures.group_bars(found)
     legend = {text.get_text(): to_hex(handle.get_facecolor()) for text, handle in zip(*_legend(drawn), strict=True)}
-    assert legend == {judged.name: METHOD_COLOURS[judged.name].lower() for judged in found.judged}
+    assert legend == {judged.name: METHOD_COLOURS[judged.name].lower() for judged in found.results}
     bold = [text.get_text() for text in drawn.axes[0].texts if text.get_fontweight() == "bold"]
-    assert bold == [f"{100 * judged.accuracy.worst:.1f}" for judged in found.judged]
+    assert bold == [f"{100 * judged.accuracy.worst:.1f}" for judged in found.results]
 
 
 def test_a_method_without_a_result_is_mentioned_and_a_group_without_rows_too():
     found = findings()
-    failed = replace(found.judged[2], accuracy=None, problem="did not converge")
-    assert "no result: INLP" in read(figures.group_bars(replace(found, judged=(*found.judged[:2], failed))))
+    failed = replace(found.results[2], accuracy=None, problem="did not converge")
+    assert "no result: INLP" in read(figures.group_bars(replace(found, results=(*found.results[:2], failed))))
     empty = GroupAccuracy.of(np.ones(3, dtype=bool), [0, 0, 1], [0, 1, 0], empty="nan")
     assert "no rows" in read(figures.group_bars({"JSE": empty}))
 

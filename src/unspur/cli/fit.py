@@ -343,9 +343,9 @@ def _head_text(classifier: RobustClassifier) -> str:
 def _as_json(remover: Remover, classifier: RobustClassifier | None) -> dict[str, Any]:
     chosen = None if classifier is None else classifier.selection_
     return {
-        "spurious": remover.spurious_.dim,
-        "main": remover.main_.dim,
-        "ambient": remover.n_features_in_,
+        "n_spurious": remover.spurious_.dim,
+        "n_main": remover.main_.dim,
+        "n_features": remover.n_features_in_,
         "strength": remover.strength_,
         "metric": getattr(remover, "metric_", None),
         "metric_losses": {f"{metric:g}": loss for metric, (loss, _) in getattr(remover, "metric_losses_", {}).items()},

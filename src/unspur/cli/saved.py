@@ -154,8 +154,8 @@ def _report_rows(output: str, rows: int, remover: Remover, as_json: bool) -> Non
             {
                 "output": output,
                 "rows": rows,
-                "features": features,
-                "removed": removed,
+                "n_features": features,
+                "n_removed": removed,
                 "strength": remover.strength_,
             }
         )

@@ -178,7 +178,7 @@ def comparison_table(results: Sequence[Comparison]) -> str:
         probe = "" if found is None else f"{found:.1f}"
         penalty = f"{result.parameters['weight_decay']:g}" + ("!" if result.edge else "")
         tied = "=" if result.tied_with_best else ""
-        lines.append(f"{start}{result.removed:>5}{worst:>15}{averages}{loss:>6}{tied:<1}{probe:>6}{penalty:>8}")
+        lines.append(f"{start}{result.n_removed:>5}{worst:>15}{averages}{loss:>6}{tied:<1}{probe:>6}{penalty:>8}")
     lines += [f"  {part}" for part in name]
     return "\n".join([*lines, "", *_legend(results), *map(filled, notes)])
 

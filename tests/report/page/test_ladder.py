@@ -72,7 +72,7 @@ def test_a_long_ladder_can_be_read_by_its_spurious_directions():
     ladder = ladders(photo_findings())[0]
     assert not ladder.short
     assert [rung.role for rung in ladder.outer] == ["spurious"] * len(ladder.outer)
-    assert len(ladder.outer) == photo_findings().removed + 1  # and the one that was not accepted
+    assert len(ladder.outer) == photo_findings().n_removed + 1  # and the one that was not accepted
 
 
 def test_methods_without_tests_have_no_ladder():
@@ -103,5 +103,5 @@ def _with_statistics(trace, values):
 
 def test_what_was_accepted_is_said_in_a_sentence():
     ladder, found = ladders(photo_findings())[0], photo_findings()
-    assert ladder.passed.startswith(f"{found.removed} of {found.removed + 1} spurious and ")
+    assert ladder.passed.startswith(f"{found.n_removed} of {found.n_removed + 1} spurious and ")
     assert ladder.passed.endswith(" main-task directions were accepted")

@@ -96,7 +96,7 @@ def test_nothing_that_was_removed_has_no_chart(sets):
     found = measure(SAL(strength=0.0).fit(*sets[0][:2], concept=sets[0][2]), *sets)
     assert found.strengths == ()
     assert charts.strength_chart(found) is None
-    assert found.removed == 0
+    assert found.n_removed == 0
     assert "Nothing was removed" in found.warnings[0]
     assert "Nothing was removed for the concept: its strength is 0." in " ".join(verdict(found))
 

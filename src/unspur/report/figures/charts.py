@@ -98,8 +98,8 @@ def group_bars(
     lacking = []
     if isinstance(results, Findings):
         groups = results.groups if groups is None else groups
-        lacking = [result.name for result in results.judged if result.accuracy is None]
-        results = {result.name: result.accuracy for result in results.judged if result.accuracy is not None}
+        lacking = [result.name for result in results.results if result.accuracy is None]
+        results = {result.name: result.accuracy for result in results.results if result.accuracy is not None}
     names = _group_names(results, groups) + list(_AVERAGES if averages else ())
     bars = [measured(result, averages) for result in results.values()]
     size = inches(width)

@@ -176,13 +176,13 @@ def _directions(findings: Findings) -> Tile:
     task = formatting.named(findings.main)
     kept = (
         f"1 more belongs to {task} and stays"
-        if findings.kept == 1
-        else f"{findings.kept} more belong to {task} and stay"
+        if findings.n_main == 1
+        else f"{findings.n_main} more belong to {task} and stay"
     )
-    removed, of = formatting.count(findings.removed), f"of {formatting.count(findings.ambient)}"
-    shares = (_SHARES.at(findings.removed / findings.ambient), _SHARES.at(findings.kept / findings.ambient))
-    ticks = (Tick(0.0, "0"), Tick(100.0, formatting.count(findings.ambient)))
-    return Tile("directions removed", removed, of, kept if findings.kept else "", shares=shares, ticks=ticks)
+    removed, of = formatting.count(findings.n_removed), f"of {formatting.count(findings.n_features)}"
+    shares = (_SHARES.at(findings.n_removed / findings.n_features), _SHARES.at(findings.n_main / findings.n_features))
+    ticks = (Tick(0.0, "0"), Tick(100.0, formatting.count(findings.n_features)))
+    return Tile("directions removed", removed, of, kept if findings.n_main else "", shares=shares, ticks=ticks)
 
 
 def _worst(findings: Findings) -> Iterator[Tile]:
@@ -317,7 +317,7 @@ def accuracy_table(findings: Findings) -> dict[str, Any]:
 
     The others keep their name and their problem. Whiskers of all methods are drawn in a chart of `height` pixels.
     """
-    known = [(k, result, result.accuracy) for k, result in enumerate(findings.judged) if result.accuracy is not None]
+    known = [(k, result, result.accuracy) for k, result in enumerate(findings.results) if result.accuracy is not None]
     lows = [low for _, _, accuracy in known for low in accuracy.interval()[..., 0].ravel().tolist()]
     scale = share_scale([*lows, *(accuracy.worst_interval()[0] for _, _, accuracy in known)])
     methods = [
@@ -328,7 +328,7 @@ def accuracy_table(findings: Findings) -> dict[str, Any]:
             "penalty": _penalty(result),
             "weighted_penalty": _penalty(result.weighted),
         }
-        for k, result in enumerate(findings.judged)
+        for k, result in enumerate(findings.results)
     ]
     groups, summaries = [], []
     if known:
@@ -423,7 +423,7 @@ def leaks(findings: Findings) -> dict[str, Any]:
     ]
     others = [
         (concept, f"after {result.name}", series, leak)
-        for series, result in enumerate(findings.judged[2:], 2)
+        for series, result in enumerate(findings.results[2:], 2)
         for concept, leak in result.leakage.items()
     ]
     nonlinear = [
