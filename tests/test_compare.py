@@ -24,7 +24,7 @@ from unspur.datasets import make_toy
 from unspur.exceptions import GroupSizeError, InputError, LabelError
 from unspur.metrics import group_accuracy
 from unspur.report.tables import comparison_table
-from unspur.selection import GRIDS, PENALTIES, choose_layer, group_loss, select_head
+from unspur.selection import GRIDS, PENALTIES, group_loss, select_head, tune_head
 from unspur.solvers.coordinates import RowSpan
 
 
@@ -106,7 +106,7 @@ def test_a_class_that_only_validation_rows_have_is_named(left_out):
     some = three(0)
     train = some.select(some.y != left_out)
     with pytest.raises(LabelError, match=f"class '{left_out}', which the training rows do not have"):
-        choose_layer(ERM(), GRIDS["ERM"], train, three(2))
+        tune_head(ERM(), GRIDS["ERM"], train, three(2))
     for others in ((some, train), (train, some)):
         what = "test" if others[0] is some else "validation"
         with pytest.raises(LabelError, match=f"y of the {what} rows has the value '{left_out}', which the training"):
@@ -168,7 +168,7 @@ def test_columns_in_another_order_or_of_another_name_are_refused(change):
         compare(train, moved, None, ["none"], ["ERM"], callback=pytest.fail)
     with pytest.raises(InputError, match="columns of the validation rows are not those of the training rows"):
         compare(train, test, moved, ["none"], ["ERM"], callback=pytest.fail)
-    for choose in (choose_layer, select_head):
+    for choose in (tune_head, select_head):
         with pytest.raises(InputError, match="columns of the validation rows are not those of the training rows"):
             choose(ERM(), grid, train, moved)
         arrays = choose(ERM(), grid, rows(0, n=300), rows(2, n=300))
@@ -197,7 +197,7 @@ def test_rows_that_are_in_two_sets_are_noted():
 def test_selection_returns_the_table_it_decided_from_and_the_smallest_loss_wins():
     train, validation = rows(0), rows(3)
     found = select_head(ERM(), {"weight_decay": (1.0, 0.1, 0.01)}, train, validation)
-    losses = {tried["weight_decay"]: loss for tried, loss in found.table}
+    losses = {tried["weight_decay"]: loss for tried, loss in found.results}
     assert set(losses) == {1.0, 0.1, 0.01}
     assert found.parameters["weight_decay"] == min(losses, key=losses.get)
     again = ERM(weight_decay=0.1).fit(train.Z, train.y, concept=train.concept)
@@ -247,7 +247,7 @@ def test_every_remover_balances_the_same_classes():
     train, test = rows(0, rho=0.9), rows(1, rho=0.0)
     by_hand = LEACE(balance="group").fit(train.Z, train.y, concept=train.concept)
     left = train._replace(Z=by_hand.transform(train.Z))
-    head = choose_layer(ERM(random_state=0), {"weight_decay": PENALTIES}, left).head
+    head = tune_head(ERM(random_state=0), {"weight_decay": PENALTIES}, left).head
     expected = group_accuracy(test.y, head.predict(by_hand.transform(test.Z)), test.concept).worst
     balanced, plain = (compare(train, test, None, ["LEACE"], ["ERM"], balance=b)[0] for b in ("group", "none"))
     assert balanced.accuracy.worst == pytest.approx(expected)

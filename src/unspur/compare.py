@@ -36,13 +36,13 @@ from unspur.selection import (
     PENALTIES,
     POOLED,
     Selection,
-    choose_layer,
     ensure_decoded,
     logit_differences,
     mean_over_groups,
     penalty_grid,
     pooled,
     temperature_scaled_losses,
+    tune_head,
 )
 from unspur.solvers.few_rows import FewRows
 from unspur.solvers.held_out_losses import HeldOutClusters, average_error
@@ -114,7 +114,7 @@ class Comparison:
     #: Loss of the head on the rows that its parameters were chosen on (`selection.temperature_scaled_loss`).
     validation_loss: float | None = None
     #: "largest" or "smallest" if the chosen penalty is at that end of the grid.
-    edge: str = ""
+    grid_edge: str = ""
     notes: tuple[str, ...] = ()
     #: Loss on rows that neither removal nor head has seen; None if a fold could not be fitted.
     held_out: HeldOutLoss | None = None
@@ -158,7 +158,7 @@ class Comparison:
             "problem": self.problem,
             "validation_loss": self.validation_loss,
             "penalty": self.parameters.get("weight_decay"),
-            "edge_of_grid": self.edge,
+            "grid_edge": self.grid_edge,
             "notes": list(self.notes),
             "held_out": held_out_loss,
             "held_out_problem": self.held_out_problem,
@@ -184,7 +184,7 @@ def compare(
 ) -> list[Comparison]:
     """Fit every remover on the training rows, every head on the transformed rows, and evaluate all combinations.
 
-    Parameters of heads are chosen by `selection.choose_layer`: on validation rows or, without any, on a fifth of each
+    Parameters of heads are chosen by `selection.tune_head`: on validation rows or, without any, on a fifth of each
     group of the training rows. Every combination is then evaluated with its chosen parameters on held-out rows
     (`Comparison.held_out`): on the validation rows, or on each fifth of the training rows by removals and heads that
     are fitted to the other four. Probes for the concepts are trained on test rows, once for each remover.
@@ -605,7 +605,7 @@ def _with_head(
     start, test = time.perf_counter(), clean.test
     try:
         with HEADS.named_errors(result.head):
-            chosen = choose_head(result.head, clean.train, clean.validation, seed, penalties, few=clean.few)
+            chosen = tune_named_head(result.head, clean.train, clean.validation, seed, penalties, few=clean.few)
             accuracy = accuracy_of(chosen.head.predict(test.X) == test.main.values, test)
     except UnspurError as error:
         return replace(result, problem=format_error(error), seconds=time.perf_counter() - start), None
@@ -615,7 +615,7 @@ def _with_head(
         parameters={"weight_decay": chosen.penalty, **chosen.parameters},
         seconds=time.perf_counter() - start,
         validation_loss=chosen.loss,
-        edge=chosen.edge,
+        grid_edge=chosen.grid_edge,
         notes=(*result.notes, *chosen.notes),
     )
     try:
@@ -644,7 +644,7 @@ def accuracy_of(right: BoolArray, test: LabelledData) -> GroupAccuracy:
     )
 
 
-def choose_head(
+def tune_named_head(
     name: str,
     train: Any,
     validation: Any,
@@ -654,13 +654,13 @@ def choose_head(
     refit_all: bool = False,
     few: FewRows | None = None,
 ) -> Selection:
-    """A head by name, its parameters chosen by `selection.choose_layer` with these penalties among them."""
+    """A head by name, its parameters chosen by `selection.tune_head` with these penalties among them."""
     grid = dict(GRIDS.get(name, {"weight_decay": PAPER_PENALTIES}))
     smaller = (penalty for penalty in penalties if penalty < min(grid["weight_decay"]))
     grid["weight_decay"] = (*grid["weight_decay"], *smaller)
     with warnings.catch_warnings(action="ignore"):
         head = _with_known(HEADS[name](), random_state=seed)
-        return choose_layer(head, grid, train, validation, seed=seed, refit_all=refit_all, few=few)
+        return tune_head(head, grid, train, validation, seed=seed, refit_all=refit_all, few=few)
 
 
 def shared_rows(train: Array, test: Array, validation: Array | None = None) -> dict[tuple[str, str], str]:

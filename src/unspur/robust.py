@@ -285,7 +285,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
             "head": type(self.head_).__name__,
             "weight_decay": self.head_.weight_decay,
             "classes": storable(list(self.classes_)),
-            "table": [[tried["weight_decay"], loss] for tried, loss in self.selection_.table],
+            "table": [[tried["weight_decay"], loss] for tried, loss in self.selection_.results],
             "notes": list(self.notes_),
             "cv": int(self.cv),
             "parameters": plain_parameters(self.head_),

@@ -1,6 +1,6 @@
 """Choice of hyper-parameters by the loss on held-out rows, with equal weight for every group.
 
-`choose_layer` chooses the penalty of every head in commands, reports and tables. Its loss is invariant to the scale of
+`tune_head` chooses the penalty of every head in commands, reports and tables. Its loss is invariant to the scale of
 the logits, which are multiplied by the best factor (`temperature_scaled_loss`). The paper's rule takes unscaled logits
 (`group_loss`). It over-penalises unweighted heads on correlated rows, which makes removals look better than they are:
 such a head is confident and wrong in small groups, and a larger penalty only makes it less confident.
@@ -31,7 +31,7 @@ from unspur.exceptions import (
     InputError,
     LabelError,
     NotConvergedWarning,
-    NotInferredWarning,
+    UninformativeInferenceWarning,
 )
 from unspur.heads.base import (
     Head,
@@ -96,21 +96,22 @@ GRIDS: dict[str, dict[str, Sequence[Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The chosen head, fitted, with its parameters and the loss of every combination tried.
+    """The chosen head, fitted, with its parameters.
 
-    `fitted` maps penalties to fitted heads, if nothing else was varied. `notes` are for the reader.
+    `results` has the parameters and the loss of every combination tried. `fitted_heads` maps penalties to fitted heads,
+    if nothing else was varied. `notes` are for the reader.
     """
 
     head: Any
     parameters: dict[str, Any]
-    table: tuple[tuple[dict[str, Any], float], ...]
-    fitted: Mapping[float, Any] = field(default_factory=dict)
+    results: tuple[tuple[dict[str, Any], float], ...]
+    fitted_heads: Mapping[float, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     @property
     def loss(self) -> float | None:
         """The smallest loss."""
-        return min((loss for _, loss in self.table), default=None)
+        return min((loss for _, loss in self.results), default=None)
 
     @property
     def penalty(self) -> float:
@@ -118,13 +119,13 @@ class Selection:
         return float(self.head.weight_decay)
 
     @property
-    def edge(self) -> str:
+    def grid_edge(self) -> str:
         """Whether the chosen penalty is the "largest" or the "smallest" of those tried; "" if neither.
 
         Also "" if the last step gained next to nothing, since a further one would not either.
         """
         losses: dict[float, float] = {}
-        for parameters, loss in self.table:
+        for parameters, loss in self.results:
             if "weight_decay" in parameters:
                 penalty = float(parameters["weight_decay"])
                 losses[penalty] = min(loss, losses.get(penalty, np.inf))
@@ -138,10 +139,10 @@ class Selection:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, ready for JSON."""
-        return {"parameters": self.parameters, "table": [{**tried, "loss": loss} for tried, loss in self.table]}
+        return {"parameters": self.parameters, "results": [{**tried, "loss": loss} for tried, loss in self.results]}
 
 
-def choose_layer(
+def tune_head(
     head: Any,
     grid: Mapping[str, Sequence[Any]],
     train: Any,
@@ -151,7 +152,7 @@ def choose_layer(
     refit_all: bool = False,
     few: FewRows | None = None,
 ) -> Selection:
-    """Choose the last layer with the smallest `temperature_scaled_loss` on held-out rows.
+    """Choose the parameters of a head with the smallest `temperature_scaled_loss` on held-out rows.
 
     Every group has equal weight, and the loss is invariant to the scale of the logits. Ties are broken by accuracy,
     averaged over groups, then by `group_loss`. Groups are the combinations of main label and concepts that have rows.
@@ -171,7 +172,7 @@ def choose_layer(
     train, validation : tuples (Z, y, concept), with clusters a fourth.
         A concept may be missing in some rows (None, NaN), or be None for a head that needs none. Several are a mapping
         from their names to labels, or an array (n, m). Clusters are labels of the rows that belong together.
-    refit_all : refit every head of the grid on all training rows, not only the chosen one (`Selection.fitted`).
+    refit_all : refit every head of the grid on all training rows, not only the chosen one (`Selection.fitted_heads`).
     few : FewRows or None. Products of the training rows with each other, for fits with fewer rows than features.
     """
     require_same_features({"training": train, "validation": validation})
@@ -202,7 +203,7 @@ def _choose(
     refit_all: bool,
     few: FewRows | None,
 ) -> Selection:
-    """`choose_layer`, on decoded rows and by their groups."""
+    """`tune_head`, on decoded rows and by their groups."""
     # Large grids are searched at a rough tolerance, and the chosen head is fitted once more.
     rough = clone(head)
     if several_parameters := set(grid) != {"weight_decay"}:
@@ -222,18 +223,18 @@ def _choose(
         return Selection(_path(head, [{}], train, few)[0], {}, (), notes=(*notes, note))
     rest, chosen_on = train.select(~held_out_mask), visible.select(held_out_mask)
     found = select_head(rough, grid, rest, chosen_on, rank=_rank, few=few and few.select(~held_out_mask))
-    if refit_all and found.fitted:
-        again = _path(head, [{"weight_decay": penalty} for penalty in found.fitted], train, few)
-        by_penalty = dict(zip(found.fitted, again, strict=True))
-        return replace(found, head=by_penalty[found.penalty], fitted=by_penalty, notes=notes)
-    return replace(found, head=_path(head, [found.parameters], train, few)[0], fitted={}, notes=notes)
+    if refit_all and found.fitted_heads:
+        again = _path(head, [{"weight_decay": penalty} for penalty in found.fitted_heads], train, few)
+        by_penalty = dict(zip(found.fitted_heads, again, strict=True))
+        return replace(found, head=by_penalty[found.penalty], fitted_heads=by_penalty, notes=notes)
+    return replace(found, head=_path(head, [found.parameters], train, few)[0], fitted_heads={}, notes=notes)
 
 
 def _with_inferred_groups(head: Any, rows: LabelledData) -> LabelledData:
     """The rows, with inferred groups if the head infers concepts and some are missing."""
     if not getattr(head, "_infers_concept", False) or rows.concept_known.all():
         return rows
-    with warnings.catch_warnings(action="ignore", category=NotInferredWarning):  # the fits say so
+    with warnings.catch_warnings(action="ignore", category=UninformativeInferenceWarning):  # the fits say so
         inferred = head._prepared(HeadData(rows, None, np.empty(0), None)).train
     found: LabelledData = inferred.with_inferred_groups()
     return found
@@ -250,7 +251,7 @@ def cross_validate_penalty(
     *,
     validation_only: bool = False,
 ) -> Selection:
-    """Choose a penalty by the rule of `choose_layer`, on validation rows or by cross-validation.
+    """Choose a penalty by the rule of `tune_head`, on validation rows or by cross-validation.
 
     The loss is that of the held-out rows of all folds together. The chosen head is fitted on `all_rows`: the training
     rows, and the validation rows if there are any. `validation_only` is for a head that is trained on validation rows
@@ -303,7 +304,7 @@ def cross_validate_penalty(
 def cross_fit(head: Head, rows: LabelledData, folds: int, rng: np.random.Generator) -> tuple[FloatArray, float]:
     """Logits of each row minus that of its own class, (n, K), by heads fitted without its fold; and their penalty.
 
-    One penalty serves all folds, the best of `penalty_grid` by the rule of `choose_layer`. Rows are in memory, their
+    One penalty serves all folds, the best of `penalty_grid` by the rule of `tune_head`. Rows are in memory, their
     groups are the classes of the task, and clusters are kept together. GroupSizeError if a class is in one fold only.
     """
     features_from = clone(head)
@@ -387,7 +388,7 @@ def select_head(
 
     Parameters
     ----------
-    train, validation : tuples (Z, y, concept), as in `choose_layer`.
+    train, validation : tuples (Z, y, concept), as in `tune_head`.
     held_out : rows that go to the fit itself, for heads that train on such.
     rank : sort key of a fitted head, whose first number is the loss of the table; by default `group_loss`, the
         paper's rule.
@@ -588,7 +589,7 @@ def _log_losses(differences: FloatArray, factor: float = 1.0) -> FloatArray:
 def _ranking_key(
     differences: FloatArray, group: IntArray, weight: FloatArray | None = None
 ) -> tuple[float, float, float]:
-    """Sort key of `choose_layer`, from logit differences (n, K) of rows in groups (n,)."""
+    """Sort key of `tune_head`, from logit differences (n, K) of rows in groups (n,)."""
     scaled = mean_over_groups(temperature_scaled_losses(differences, group, weight), group, weight)
     wrong = mean_over_groups((differences.max(axis=1) > 0).astype(np.float64), group, weight)
     plain = mean_over_groups(_log_losses(differences), group, weight)

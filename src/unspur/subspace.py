@@ -307,7 +307,7 @@ class AffineMap:
         image = self(first(first.centre))
         return AffineMap(first.centre, right, left, form, image - first.centre if form == "remove" else image)
 
-    def collapsed(self) -> AffineMap:
+    def _collapsed(self) -> AffineMap:
         """The same map; a removal of all dimensions becomes a constant, which leaves no digit of a row."""
         if self.form == "keep" or self.right.shape[1] != self.ambient:
             return self

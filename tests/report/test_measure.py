@@ -14,7 +14,7 @@ from tests.labelled_rows import Rows
 from tests.optional import pandas as pd
 from tests.report.rows import nothing_to_find, removal, toy
 from unspur import INLP, JSE, LEACE, RLACE, SPLINCE, PaperVariant
-from unspur.compare import choose_head, compare, stratified_sample
+from unspur.compare import compare, stratified_sample, tune_named_head
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, LabelError, NothingRemovedWarning, TaskLostWarning
 from unspur.metrics import leakage, shared_variance
@@ -53,7 +53,7 @@ def test_a_boundary_is_where_the_answers_of_the_last_layer_change(metric):
     jse = removal(train, metric=metric)
     view = measure(jse, train, test).view
     Z, y, _ = train
-    layers = [choose_head("ERM", Rows(rows, y, train[2]), None, 0).head for rows in (Z, jse.transform(Z))]
+    layers = [tune_named_head("ERM", Rows(rows, y, train[2]), None, 0).head for rows in (Z, jse.transform(Z))]
     weights = layers[0].coef_[0]
     last = [axis.name for axis in view.axes].index("last layer, before")
     columns = {
@@ -85,12 +85,12 @@ def test_accuracies_and_penalties_are_those_of_compare(validation):
     assert len(lines) == len(told) == 6
     for line, other in zip(lines, told, strict=True):
         assert_array_equal(line.accuracy.correct, other.accuracy.correct)
-        assert (line.penalty, line.edge) == (other.parameters["weight_decay"], other.edge)
+        assert (line.penalty, line.grid_edge) == (other.parameters["weight_decay"], other.grid_edge)
     # And those of the removal itself, which was fitted before.
     for name, line in (("ERM", found.after), ("GroupWeighted", found.after.weighted)):
         clean = [Rows(jse.transform(Z), *labels) for Z, *labels in (TRAIN, TEST)]
         on = None if validation is None else Rows(jse.transform(validation[0]), *validation[1:])
-        layer = choose_head(name, clean[0], on, 0).head
+        layer = tune_named_head(name, clean[0], on, 0).head
         assert line.accuracy.average == np.mean(layer.predict(clean[1].Z) == TEST[1])
         assert line.worst_by_penalty[line.penalty] == line.accuracy.worst  # both tables agree
 
@@ -179,7 +179,7 @@ def test_answers_and_groups_are_of_single_rows(found):
 def test_other_methods_are_judged_alike_and_the_removal_is_not_compared_with_itself(found):
     assert [judged.name for judged in found.results] == ["no removal", "JSE", "LEACE", "GroupWeighted"]
     leace = LEACE(balance="group").fit(TRAIN[0], TRAIN[1], concept=TRAIN[2])
-    layer = choose_head("ERM", Rows(leace.transform(TRAIN[0]), *TRAIN[1:]), None, 0).head
+    layer = tune_named_head("ERM", Rows(leace.transform(TRAIN[0]), *TRAIN[1:]), None, 0).head
     right = layer.predict(leace.transform(TEST[0])) == TEST[1]
     assert found.results[2].accuracy.average == right.mean()
     # The method compared with and the head without a removal are the same.

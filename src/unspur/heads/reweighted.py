@@ -20,7 +20,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from unspur._data import LabelledData
 from unspur._typing import Array, FloatArray, IntArray
 from unspur._validation import generator
-from unspur.exceptions import InputError, NoErrorsWarning, NotInferredWarning
+from unspur.exceptions import InputError, NoErrorsWarning, UninformativeInferenceWarning
 from unspur.heads.base import WEIGHT_DECAY, Head, HeadData, SolverHead, copies_together
 from unspur.heads.inference import PROBE_TOL, infer_concept
 from unspur.options import SGD
@@ -117,7 +117,7 @@ class GroupWeighted(SolverHead):
     rows, so that the probabilities are calibrated within each class of y. That takes labelled rows drawn at random
     from those of each class of y. The less the rows say about the concept, the closer its probabilities are to the
     shares of the labelled rows, and the weights to those of ``ERM(balance="main")``. If they are not clearly better
-    than chance, a NotInferredWarning says so. If all concepts are known, nothing changes.
+    than chance, a UninformativeInferenceWarning says so. If all concepts are known, nothing changes.
 
     Parameters
     ----------
@@ -177,7 +177,7 @@ class GroupWeighted(SolverHead):
         if found is None:
             return replace(data, train=data.train.with_labels())
         if not found.better_than_chance:
-            warnings.warn(found.note, NotInferredWarning, stacklevel=4)
+            warnings.warn(found.note, UninformativeInferenceWarning, stacklevel=4)
         train = replace(data.train, inferred=found.probability)
         return replace(data, train=train, notes=(*data.notes, found.note))
 

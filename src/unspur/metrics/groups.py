@@ -422,16 +422,17 @@ class GroupAccuracy:
         low, high = exact_bounds(self.correct.sum() + self.ungrouped_correct, self.n_rows, tail_probability(level))
         return float(low), float(high)
 
-    def average_weighted(self, train_shares: Array) -> float:
+    def weighted_average(self, train_shares: Array) -> float:
         """Group accuracies averaged with the shares that the groups have among the *training* rows.
 
-        `train_shares` has the shape of `rows`: shares, or numbers of rows as `count(y_train, concept_train)` returns.
+        `train_shares` has the shape of `rows`: shares, or numbers of rows, as `group_counts(y_train, concept_train)`
+        returns them.
         """
         shares = np.asarray(train_shares, dtype=np.float64)
         if shares.shape != self.rows.shape or not np.all(shares >= 0) or not 0 < shares.sum() < np.inf:
             raise InputError(
                 f"train_shares must be shares ≥ 0 of the groups in an array of shape {self.rows.shape}; got "
-                f"{np.array2string(shares, threshold=8)}. count(y_train, concept_train) makes one."
+                f"{np.array2string(shares, threshold=8)}. group_counts(y_train, concept_train) makes one."
             )
         if np.any(empty := (shares > 0) & (self.rows == 0)):
             raise InputError(
@@ -440,7 +441,7 @@ class GroupAccuracy:
             )
         return float(np.nansum(self.accuracy * shares) / shares.sum())
 
-    def count(self, y: Array, concept: Array) -> IntArray:
+    def group_counts(self, y: Array, concept: Array) -> IntArray:
         """Number of other labelled rows (say, training rows) in each of these groups, in the shape of `rows`.
 
         Several concepts that have names are matched by name; those of arrays are taken in their order.

@@ -56,7 +56,7 @@ class DescriptionLength:
 
 
 def description_length(
-    Z: Array,
+    X: Array,
     concept: Array,
     *,
     probe: Kind = "linear",
@@ -66,7 +66,7 @@ def description_length(
     missing_concept: Any = None,
     random_state: Any = None,
 ) -> DescriptionLength:
-    """Prequential (online) code length of the concept given rows Z of shape (n, d), in bits.
+    """Prequential (online) code length of the concept given rows X of shape (n, d), in bits.
 
     Rows are put in random order and cut into blocks that end at ``first, first · ratio, first · ratio², …, n``. Labels
     of the first block cost log₂ k each; those of every later block ``−log₂ q(label)``, where q is a probe trained on
@@ -81,7 +81,7 @@ def description_length(
     ratio : growth of the blocks, above 1.
     penalty : of the linear probe, in units of the mean variance; chosen on rows set aside when None.
     """
-    rows = checked_rows(Z)
+    rows = checked_rows(X)
     label = class_label(concept, "concept", len(rows), missing=missing_concept)
     k, n = len(label.classes), int(label.present.sum())
     first = max(16 * k, -(-n // 1000)) if first is None else first

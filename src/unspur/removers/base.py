@@ -115,7 +115,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def _set_removal(self, removal: AffineMap, spurious: Subspace, main: Subspace) -> None:
         """Set both subspaces, and the map at the strength that was asked for."""
         self.strength_ = float(getattr(self, "strength", 1.0))
-        removal = removal.collapsed() if self.strength_ == 1 else removal.scaled(self.strength_)
+        removal = removal._collapsed() if self.strength_ == 1 else removal.scaled(self.strength_)
         self.removal_, self.spurious_, self.main_ = removal, spurious, main
 
     @property
@@ -389,7 +389,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         require_numbers(arrays)
         saved = AffineMap(arrays["centre"], arrays["right"], arrays["left"], metadata["form"], arrays["offset"])
         self.strength_ = float(metadata.get("strength", 1.0))  # which older files do not have
-        self.removal_ = saved.collapsed() if self.strength_ == 1 else saved
+        self.removal_ = saved._collapsed() if self.strength_ == 1 else saved
         self.spurious_, self.main_ = Subspace(arrays["spurious"]), Subspace(arrays["main"])
         self.trace_ = self.trace_type.from_dict(metadata["trace"])
         self.classes_, self.concept_classes_ = (_tuples(metadata[name]) for name in ("classes", "concept_classes"))

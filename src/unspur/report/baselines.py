@@ -1,6 +1,6 @@
 """Heads on the original rows, after the removal, and after every method that it is compared with.
 
-`selection.choose_layer` chooses all of them by one rule, on the same rows and from the same penalties.
+`selection.tune_head` chooses all of them by one rule, on the same rows and from the same penalties.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from unspur._data import LabelledData
 from unspur._typing import Array, BoolArray, IntArray
 from unspur.clusters import row_hashes
-from unspur.compare import REMOVERS, accuracy_of, choose_head, fit_remover, known_names, make_remover, probes
+from unspur.compare import REMOVERS, accuracy_of, fit_remover, known_names, make_remover, probes, tune_named_head
 from unspur.exceptions import UnspurError
 from unspur.heads import HEADS
 from unspur.metrics import GroupAccuracy, Leakage, paired_difference, worst_difference
@@ -74,13 +74,13 @@ class Evaluator:
         given = self.rows
         if clean is not None:
             given = {name: replace(part, X=clean[name]) for name, part in self.rows.items()}
-        chosen = choose_head(
+        chosen = tune_named_head(
             head, given["training"], given.get("validation"), self.seed, self.penalties, refit_all=refit_all
         )
         correct = self._correct(chosen.head, given["test"].X)
         worst_by_penalty = {
             penalty: accuracy_of(self._correct(layer, given["test"].X), self.test).worst
-            for penalty, layer in (chosen.fitted.items() if refit_all else ())
+            for penalty, layer in (chosen.fitted_heads.items() if refit_all else ())
         }
         return HeadEvaluation(chosen.head, correct, accuracy_of(correct, self.test), chosen, worst_by_penalty)
 
@@ -170,7 +170,7 @@ def method_result(
         by_group,
         worst,
         penalty=found.chosen.penalty,
-        edge=found.chosen.edge,
+        grid_edge=found.chosen.grid_edge,
         worst_by_penalty=found.worst_by_penalty,
     )
 

@@ -56,7 +56,7 @@ class MethodResult:
     #: Penalty of the head, chosen on held-out rows; None if more than a penalty was chosen.
     penalty: float | None = None
     #: "largest" or "smallest" if the chosen penalty is at that end of the grid.
-    edge: str = ""
+    grid_edge: str = ""
     #: Worst-group accuracy on test rows at every penalty tried; nothing is chosen from it.
     worst_by_penalty: Mapping[float, float] = field(default_factory=dict)
     #: The same method with a head that gives every group the same weight.
@@ -72,7 +72,7 @@ class MethodResult:
     def _chosen(self) -> dict[str, Any]:
         return {
             "penalty": self.penalty,
-            "edge_of_grid": self.edge,
+            "grid_edge": self.grid_edge,
             "worst_by_penalty": [{"penalty": at, "worst": worst} for at, worst in self.worst_by_penalty.items()],
         }
 

@@ -51,7 +51,7 @@ def with_penalties(edge="", more=None):
     found = toy_findings()
     low, high = found.before.accuracy.worst_interval()
     at = {0.1: low - 0.2, 0.01: found.before.accuracy.worst, 0.001: high - 0.001}
-    before = replace(found.before, penalty=0.01, edge=edge, worst_by_penalty={**at, **(more or {})})
+    before = replace(found.before, penalty=0.01, grid_edge=edge, worst_by_penalty={**at, **(more or {})})
     return replace(found, results=(before, *found.results[1:]))
 
 

@@ -356,7 +356,7 @@ def _penalty(result: MethodResult | None) -> str:
     """The penalty that was chosen, and whether it is at an end of the grid."""
     if result is None or result.penalty is None:
         return ""
-    return f"{result.penalty:g}" + (f" ({result.edge} tried)" if result.edge else "")
+    return f"{result.penalty:g}" + (f" ({result.grid_edge} tried)" if result.grid_edge else "")
 
 
 def _of_group(accuracy: GroupAccuracy, number: int) -> Measured:

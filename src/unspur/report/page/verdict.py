@@ -212,11 +212,11 @@ def _gap(accuracy: GroupAccuracy) -> float:
 
 def _penalty(result: MethodResult) -> Iterator[Sentence]:
     """Whether the unweighted head on the original rows might do better with another penalty."""
-    if result.edge and result.penalty is not None:
+    if result.grid_edge and result.penalty is not None:
         yield _sentence(
-            f"The unweighted head on the original rows has the {result.edge} penalty that was tried, ",
+            f"The unweighted head on the original rows has the {result.grid_edge} penalty that was tried, ",
             (f"{result.penalty:g}", "figure"),
-            f"; a {'larger' if result.edge == 'largest' else 'smaller'} one may be better",
+            f"; a {'larger' if result.grid_edge == 'largest' else 'smaller'} one may be better",
         )
     penalty, worst = max(result.worst_by_penalty.items(), key=lambda pair: pair[1], default=(0.0, 0.0))
     if result.accuracy is not None and worst > result.accuracy.worst_interval()[1]:
