@@ -1,4 +1,4 @@
-"""One rule for the penalty of every last layer: held-out rows, groups of equal weight, one grid for all."""
+"""One rule for the penalty of every head: held-out rows, groups of equal weight, one grid for all."""
 
 from dataclasses import replace
 

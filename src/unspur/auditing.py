@@ -235,7 +235,7 @@ class Audit:
             return "No column could be judged."
         corrected = f"level {self.level:g}, corrected for {counted(len(self.columns), 'column')}"
         if not self.flagged:
-            return f"No column is both visible and used while it travels with {self.main} ({corrected})."
+            return f"No column travels with {self.main}, is visible, and is used ({corrected})."
         names = [one_line(column.name) for column in self.flagged]
         listed = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
         plural = len(names) > 1
@@ -251,7 +251,7 @@ class Audit:
         """Why no flagged column can be removed, in words."""
         small = [column for column in self.flagged if not column.is_nearly_the_task]
         if not small:
-            return "To remove what is nearly the task would remove the task."
+            return "None is recommended for removal: removing a column that is nearly the task would remove the task."
         most = max(small, key=lambda column: column.smallest_group)
         sampled = self.n_rows_total > self.rows
         of_which = f" of {self.n_rows_total:,} from which they were drawn" if sampled else ""

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from unspur._arrays import is_missing, is_tensor, on_numpy
+from unspur._arrays import is_missing, is_tensor, to_numpy
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError
 
@@ -175,7 +175,7 @@ def _splits(cv: Any, label: Array, clusters: IntArray | None, rows: Array | None
 
 
 def _rows_at(part: Any, n_rows: int) -> IntArray:
-    index = np.asarray(on_numpy(part))
+    index = np.asarray(to_numpy(part))
     rows: IntArray = np.arange(n_rows)[index if index.size else index.astype(np.intp)]
     if rows.ndim != 1:
         raise ValueError(f"one of them has shape {rows.shape}")
@@ -281,7 +281,7 @@ def one_per_row(values: Any) -> Array:
         array = np.empty(len(values), dtype=object)
         array[:] = values
         return array
-    return np.asarray(on_numpy(values))
+    return np.asarray(to_numpy(values))
 
 
 def _codes_of_objects(array: Array, name: str) -> IntArray:

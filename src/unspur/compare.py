@@ -255,7 +255,7 @@ def _all_combinations(
         start = time.perf_counter()
         clean, problem = None, ""
         try:
-            # What they say is in the table: directions removed, and accuracy.
+            # Their warnings are not needed: the table has the directions removed and the accuracy.
             with warnings.catch_warnings(action="ignore"):
                 clean = sets.transform(remover_name)
                 spent = time.perf_counter() - start
@@ -296,7 +296,7 @@ class _Fold:
 
     @cached_property
     def few(self) -> FewRows | None:
-        """What all heads need of the training rows if they are few."""
+        """Products of the training rows that all heads share, if there are fewer rows than features."""
         return FewRows.of(self.train.X)
 
 
@@ -313,12 +313,12 @@ class _TransformedSets:
 
     @cached_property
     def few(self) -> FewRows | None:
-        """What all heads need of the training rows if they are few."""
+        """Products of the training rows that all heads share, if there are fewer rows than features."""
         return FewRows.of(self.train.X)
 
     @cached_property
     def digest(self) -> bytes:
-        """The same for the same rows."""
+        """A hash of all rows, by which removers that found the same removal are recognised."""
         sets = [self.train, self.validation, self.test]
         sets += [rows for fold in self.folds for rows in (fold.train, fold.held)]
         digest = hashlib.blake2b(str(self.fold_error).encode())
@@ -459,8 +459,9 @@ def _paired(
 ) -> tuple[float, float, float]:
     """Mean over groups of the means of differences (n,) in each, its standard error, and degrees of freedom.
 
-    Those of independent rows are Satterthwaite's if rows vary alike in all groups; clusters count as in the tests of
-    directions (`solvers.held_out_losses`). Groups of one row or cluster are taken to vary as rows of the others do.
+    For independent rows, degrees of freedom are Satterthwaite's under equal variance in all groups. Clusters count as
+    in the tests of directions (`solvers.held_out_losses`). A group of one row or cluster gets the variance of the
+    others.
     """
     rows = np.bincount(group)
     centred = difference - (np.bincount(group, weights=difference) / rows)[group]

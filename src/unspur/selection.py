@@ -20,7 +20,7 @@ from scipy.optimize import brentq
 from scipy.special import expit, logsumexp, softmax
 from sklearn.base import BaseEstimator, clone
 
-from unspur._arrays import on_numpy
+from unspur._arrays import to_numpy
 from unspur._data import LabelledData, decode_rows, require_same_features
 from unspur._text import counted
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
@@ -53,7 +53,7 @@ T = TypeVar("T")
 #: The paper's penalties, in units of the mean variance of the rows; its 0 is replaced by a value at which separable
 #: classes still have a solution.
 PAPER_PENALTIES = (1.0, 0.1, 0.01, 1e-3, 1e-4)
-#: Penalties that every last layer is tried with. On strongly correlated rows a plain layer does best with the smallest
+#: Penalties that every head is tried with. On strongly correlated rows an unweighted head does best with the smallest
 #: of the paper's, so smaller ones are tried as well.
 PENALTIES = (*PAPER_PENALTIES, 1e-5, 1e-6)
 #: Ratio of the mean to the median variance of the columns up to which `PENALTIES` are enough, and the smallest penalty
@@ -82,7 +82,7 @@ VALIDATION_IGNORED = (
     "No validation row has a known concept, so parameters were not chosen on validation rows but on training rows that "
     "were held out, by groups. Label some validation rows to choose on them."
 )
-#: The paper's grids for last layers.
+#: The paper's grids for heads.
 GRIDS: dict[str, dict[str, Sequence[Any]]] = {
     "ERM": {"weight_decay": PAPER_PENALTIES},
     "GroupWeighted": {"weight_decay": PAPER_PENALTIES},
@@ -261,14 +261,14 @@ def cross_validate_penalty(
     """
     train, validation = data.train, data.validation
     rough = clone(head).set_params(tol=max(head.tol, ROUGH_TOL))
-    visible = head._visible(train)
+    visible = head._training_view(train)
     if train.inferred is not None:
         train = visible
-    if head._is_one_regression:
-        visible.geometry(visible.source(), balanced=head._weights == "groups")  # once, for all folds
+    if head._is_single_regression:
+        visible.geometry(visible.source(), balanced=head._balance == "groups")  # once, for all folds
 
     def fit_all_rows(penalty: float) -> Head:
-        rows = visible if all_rows is data.train else head._visible(all_rows)
+        rows = visible if all_rows is data.train else head._training_view(all_rows)
         held_out = rows if validation_only else None
         setting = [{"weight_decay": penalty}]
         return fit_decoded_path(head, setting, replace(data, train=rows, validation=held_out), features_from)[0]
@@ -322,7 +322,7 @@ def cross_fit(head: Head, rows: LabelledData, folds: int, rng: np.random.Generat
 
 
 def _quietly(fit: Callable[..., T], *arguments: Any, **options: Any) -> T:
-    """The result of `fit`, without warnings: a value that cannot be solved is not chosen."""
+    """The result of `fit`, without convergence warnings: fits that do not converge are candidates like others."""
     with warnings.catch_warnings(action="ignore", category=NotConvergedWarning):
         return fit(*arguments, **options)
 
@@ -343,10 +343,10 @@ def ensure_decoded(rows: Any, what: str = "training", *, needs_concept: bool = T
 
 
 def penalty_grid(Z: Array) -> tuple[float, ...]:
-    """The penalties to try last layers with: one grid for the rows before and after any removal.
+    """The penalties to try heads with: one grid for the rows before and after any removal.
 
     `PENALTIES` are in units of the mean variance of the directions in which rows vary. If one column has a far larger
-    scale, all of them are too large for the other columns: a layer could use that column only, and any removal of it
+    scale, all of them are too large for the other columns: a head could use that column only, and any removal of it
     would look like a cure. So smaller ones are tried too, by tens, until the last is small for a column of median
     variance.
     """
@@ -439,7 +439,7 @@ def _require_classes_outside_folds(rows: LabelledData, outside: BoolArray) -> No
     else:
         where, what = f"lie in {counted(number, 'cluster')}", "rows of more clusters"
     raise GroupSizeError(
-        f"Rows with {rows.main.name} = {rows.main.classes[code]} {where}, and all of them are in one fold, so a layer "
+        f"Rows with {rows.main.name} = {rows.main.classes[code]} {where}, and all of them are in one fold, so a head "
         f"fitted without that fold cannot know the class. Pass {what}, or leave the class out."
     )
 
@@ -524,7 +524,7 @@ def pooled(train: LabelledData, validation: LabelledData) -> LabelledData | None
     elif "dask" in kinds:
         return None
     else:
-        arrays = [on_numpy(X) for X in both]
+        arrays = [to_numpy(X) for X in both]
         X = ConcatenatedRows(*arrays) if "files" in kinds else np.concatenate(arrays)
     return replace(train.stacked(validation), X=X, stacked_sets=())
 

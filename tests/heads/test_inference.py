@@ -122,7 +122,7 @@ def test_a_group_without_labelled_rows_is_found_by_its_concept():
     concept = partly_known(600)
     concept[(TOY.y == 1) & (concept == 0)] = np.nan
     found = inferred(TOY.Z, TOY.y, concept)
-    assert "No labelled row is in 1, 0.0, so the share of that is a guess." in found.note
+    assert "No labelled row is in 1, 0.0, so its share is a guess." in found.note
     guess, truth = found.probability[TOY.y == 1, 0], TOY.concept[TOY.y == 1] == 0
     assert 0 < guess.mean() < 0.1
     assert guess[truth].mean() > 2 * guess[~truth].mean()
@@ -231,7 +231,7 @@ def test_a_known_class_that_no_labelled_row_has_is_kept():
     found = inferred(TOY.Z, TOY.y, np.column_stack([first, other]))
     rows = first == 2
     assert_array_equal(found.probability[rows], np.tile([0, 0, 0, 0, 0.5, 0.5], (rows.sum(), 1)))
-    assert f"What is known of {rows.sum()} rows is true of no labelled row" in found.note
+    assert f"No labelled row agrees with what is known of {rows.sum()} rows" in found.note
 
 
 def test_rows_without_a_concept_choose_the_penalty_too():

@@ -55,7 +55,7 @@ def test_a_boundary_is_where_the_answers_of_the_last_layer_change(metric):
     Z, y, _ = train
     layers = [tune_named_head("ERM", Rows(rows, y, train[2]), None, 0).head for rows in (Z, jse.transform(Z))]
     weights = layers[0].coef_[0]
-    last = [axis.name for axis in view.axes].index("last layer, before")
+    last = [axis.name for axis in view.axes].index("head, before")
     columns = {
         0: jse.spurious_.basis[:, 0],
         jse.spurious_.dim: jse.main_.basis[:, 0],
@@ -361,7 +361,7 @@ def test_several_concepts_and_more_than_two_classes():
     night = test[2]["light"] == "night"
     assert first[night].mean() - first[~night].mean() > 2
     assert not any(judged.problem for judged in found.results)
-    assert any(axis.name == "last layer, before" for axis in found.view.axes)
+    assert any(axis.name == "head, before" for axis in found.view.axes)
     mapping = {name: test[2][name].to_numpy() for name in ("size", "light")}  # in any order
     again = measure(jse, train, (test[0], test[1], mapping), main="animal")
     assert_array_equal(again.group, found.group)
@@ -385,7 +385,7 @@ def test_directions_of_later_classes_of_a_multi_class_layer_lie_higher():
     Z[:, 0] += 3 * concept
     jse = JSE(random_state=0).fit(Z, y, concept=concept)
     found = measure(jse, (Z[:300], y[:300], concept[:300]), (Z[300:], y[300:], concept[300:]))
-    at = [axis.name for axis in found.view.axes].index("last layer, before")
+    at = [axis.name for axis in found.view.axes].index("head, before")
     means = [found.view.before[y[300:] == k, at].mean() for k in range(3)]
     assert means[0] < means[1] < means[2]
 
@@ -410,7 +410,7 @@ def test_a_second_axis_where_one_direction_is_all_there_is():
     train, test = nothing_to_find(), nothing_to_find(500, seed=3)
     jse = JSE(random_state=0, max_spurious=0, max_main=0).fit(train[0], train[1], concept=train[2])
     found = measure(jse, train, test)
-    assert [axis.name for axis in found.view.axes] == ["last layer, before", "largest variance"]
+    assert [axis.name for axis in found.view.axes] == ["head, before", "largest variance"]
     assert abs(found.view.gram[0, 1]) < 1e-9
 
 
@@ -491,7 +491,7 @@ def test_rows_of_the_fit_are_noticed():
     assert any("used in the fit" in warning for warning in found.warnings)
     half = tuple(np.concatenate([a[:300], b[:300]]) for a, b in zip(TRAIN, TEST, strict=True))
     other = removal(toy(800, seed=9))
-    mixed = measure(other, TRAIN, half)  # the removal has seen neither, the last layer has
+    mixed = measure(other, TRAIN, half)  # the removal has seen neither, the head has
     assert any("300 of 600 test rows are training rows" in warning for warning in mixed.warnings)
     assert not measure(other, TRAIN, TEST).warnings
 
@@ -653,6 +653,6 @@ def test_no_warning_escapes():
 
 
 def test_toy_rows_are_as_described():
-    """The control of many tests above: the concept can be read off the rows, and helps a last layer to be wrong."""
+    """The control of many tests above: the concept can be read off the rows, and helps a head to be wrong."""
     made = make_toy(900, d=8, rho=0.8, random_state=0)
     assert np.mean(made.y == made.concept) > 0.7

@@ -95,7 +95,7 @@ root_option = click.option(
 @root_option
 @outside_option
 @click.option("--image-shape", metavar="HxW[x3]", callback=_shape, help="Rows are the pixels of pictures of this size.")
-@click.option("--encoder", "encoder_name", metavar="NAME", help="Network that made the rows: show where it looks.")
+@click.option("--encoder", "encoder_name", metavar="NAME", help="Encoder that produced the rows; adds Grad-CAM maps.")
 @click.option("--title", help="Title of the page.")
 @fitting_options
 @seed_option

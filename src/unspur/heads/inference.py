@@ -109,10 +109,10 @@ def infer_concept(head: Head, rows: LabelledData, rng: np.random.Generator) -> I
     if not better:
         note += " That is not clearly better than chance. Label more rows, drawn at random."
     if absent := [rows.group_name(int(g)) for g in np.flatnonzero(possible.ravel() & (counts.ravel() == 0))]:
-        note += f" No labelled row is in {'; '.join(absent)}, so the share of that is a guess."
+        note += f" No labelled row is in {'; '.join(absent)}, so its share is a guess."
     compatible = _compatible(rows)
     if guessed := int(np.sum(missing & ~(compatible & possible[rows.main.codes]).any(axis=1))):
-        note += f" What is known of {guessed:,} rows is true of no labelled row, so their concept is a guess."
+        note += f" No labelled row agrees with what is known of {guessed:,} rows, so their concept is a guess."
     return Inference(found.probability(logits, rows.main.codes, compatible), better, note)
 
 

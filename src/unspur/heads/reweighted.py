@@ -21,7 +21,7 @@ from unspur._data import LabelledData
 from unspur._typing import Array, FloatArray, IntArray
 from unspur._validation import generator
 from unspur.exceptions import InputError, NoErrorsWarning, UninformativeInferenceWarning
-from unspur.heads.base import WEIGHT_DECAY, Head, HeadData, SolverHead, copies_together
+from unspur.heads.base import WEIGHT_DECAY, Head, HeadData, SolverHead, with_duplicates_as_clusters
 from unspur.heads.inference import PROBE_TOL, infer_concept
 from unspur.options import SGD
 from unspur.rows import MAIN, Block
@@ -39,7 +39,7 @@ class ERM(SolverHead):
 
         minimise    Σ ω_i ℓ(z_i · w + b, y_i)  +  λ/2 ‖w‖²
 
-    `fit` accepts `concept` for compatibility with the other last layers, and ignores it.
+    `fit` accepts `concept` for compatibility with the other heads, and ignores it.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ class ERM(SolverHead):
         self.balance = balance
 
     @property
-    def _weights(self) -> Literal["rows", "groups"]:  # type: ignore[override]
+    def _balance(self) -> Literal["rows", "groups"]:  # type: ignore[override]
         return "groups" if self.balance == "main" else "rows"  # without a concept, groups are the classes of y
 
 
@@ -134,7 +134,7 @@ class GroupWeighted(SolverHead):
         Rows trained on in each group; their expected number if concepts were inferred.
     """
 
-    _weights = "groups"
+    _balance = "groups"
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **SolverHead._parameter_constraints,
         "unknown": [StrOptions({"ignore", "infer"})],
@@ -172,7 +172,7 @@ class GroupWeighted(SolverHead):
             return super()._prepared(data)
         if not self._is_exact:
             raise InputError("unknown='infer' needs solver='exact', which takes weights of rows; got SGD.")
-        labelled = copies_together(self, data.train)
+        labelled = with_duplicates_as_clusters(self, data.train)
         found = infer_concept(GroupWeighted(tol=PROBE_TOL), labelled, generator(self.random_state))
         if found is None:
             return replace(data, train=data.train.with_labels())
@@ -448,7 +448,7 @@ class AFR(Head):
     weight_decay : float, default=0.01
         Penalty λ on the distance from the first model, in units of the mean variance of the reweighted rows.
     missing_concept : scalar or None, default=None
-        Accepted for compatibility with the other last layers, and ignored, as `concept` is.
+        Accepted for compatibility with the other heads, and ignored, as `concept` is.
     validation_fraction : float, default=0.2
         Share of every class that is held out from the first model; copies of a row, or a cluster, as a whole. If X_val
         is passed, its rows are reweighted, and the first model is trained on all rows of X.

@@ -22,7 +22,7 @@ from unspur.exceptions import InputError
 from unspur.removers import Remover
 from unspur.rows import StoredRows
 from unspur.rows.backends import SINGLE_FILES
-from unspur.rows.stored import as_bytes, divide
+from unspur.rows.stored import divide, parse_size
 from unspur.selection import column_variances
 
 #: Fewest rows for a warning about the order of their values.
@@ -253,7 +253,7 @@ def apply_removal(remover: Remover, table: Table) -> Table:
 
 def within(memory: str, *tables: Table) -> list[Table]:
     """Tables whose rows stay in their files, with a shared memory budget."""
-    shares = divide(as_bytes(memory), [table.Z.budget for table in tables])
+    shares = divide(parse_size(memory), [table.Z.budget for table in tables])
     return [replace(table, Z=table.Z.within(share)) for table, share in zip(tables, shares, strict=True)]
 
 
@@ -293,7 +293,7 @@ def odd_features(table: Table) -> list[str]:
         for j, what in list(told.items())[:MAX_COLUMNS_NAMED]
     ]
     if len(told) > MAX_COLUMNS_NAMED:
-        notes.append(f"so it is with {len(told) - MAX_COLUMNS_NAMED} more columns.")
+        notes.append(f"the same holds for {len(told) - MAX_COLUMNS_NAMED} more columns.")
     return notes
 
 

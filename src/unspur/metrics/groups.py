@@ -17,7 +17,7 @@ from scipy.special import betaincinv
 from scipy.stats import binom, norm
 from sklearn.utils.metadata_routing import MetadataRequest
 
-from unspur._arrays import on_numpy, to_python
+from unspur._arrays import to_numpy, to_python
 from unspur._extras import require
 from unspur._reading import brief
 from unspur._text import MarkupTable, one_line
@@ -633,7 +633,7 @@ def _label_among(
 
 def _right(y: Array, predicted: Array, classes: tuple[Any, ...]) -> Array:
     """Mask of correct predictions; LabelError if no prediction is one of the classes."""
-    truth, guess = np.asarray(on_numpy(y)).ravel(), np.asarray(on_numpy(predicted)).ravel()
+    truth, guess = np.asarray(to_numpy(y)).ravel(), np.asarray(to_numpy(predicted)).ravel()
     if truth.shape != guess.shape:
         raise LabelError(f"There are {len(guess)} predictions for {len(truth)} rows. Each row needs one.")
     if missing := int(missing_values(guess, None).sum()):

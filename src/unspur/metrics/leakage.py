@@ -15,7 +15,7 @@ from scipy.stats import norm
 from scipy.stats import t as student
 from sklearn.model_selection import KFold, StratifiedKFold
 
-from unspur._arrays import on_numpy
+from unspur._arrays import to_numpy
 from unspur._resources import map_blocks, one_blas_thread
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur._validation import require_same_columns
@@ -452,7 +452,7 @@ def _known_rows(
 ) -> _Rows:
     n = len(X)
     try:
-        weight = np.ones(n) if sample_weight is None else np.asarray(on_numpy(sample_weight), dtype=np.float64)
+        weight = np.ones(n) if sample_weight is None else np.asarray(to_numpy(sample_weight), dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"sample_weight must be {n} finite numbers ≥ 0, one per row: {error}.") from None
     if weight.shape != (n,) or not np.all(weight >= 0) or not np.all(np.isfinite(weight)):

@@ -22,7 +22,7 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted
 
-from unspur._arrays import on_numpy, to_original_type, to_python
+from unspur._arrays import to_numpy, to_original_type, to_python
 from unspur._files import Shapes, write_artifact
 from unspur._reading import NUMBER, brief, require_kinds
 from unspur._resources import one_thread_if_small
@@ -343,7 +343,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         require_finite(self, z)
         clean = self.removal_(z)
         framed = _get_output_config("transform", self)["dense"] != "default"
-        return on_numpy(clean) if framed else to_original_type(clean, X)
+        return to_numpy(clean) if framed else to_original_type(clean, X)
 
     def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
         """Write the fitted remover to one safetensors file (no pickle); `unspur.load` reads it back."""

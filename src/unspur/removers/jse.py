@@ -530,7 +530,7 @@ def _best_directions(estimation: JointEstimation) -> FloatArray:
 def _task_predictability(plain: JointEstimation, fixed: JointEstimation, removed: FoldEstimates) -> TaskPredictability:
     """Held-out loss of the main label before and after a removal.
 
-    The solver of `plain` gives all rows equal weight, so anything that a last layer without concept labels could use
+    The solver of `plain` gives all rows equal weight, so anything that a head without concept labels could use
     counts. That of `fixed` gives groups equal weight.
     """
     clusters, counts = plain.tests.clusters, plain.counts
