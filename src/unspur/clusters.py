@@ -253,10 +253,10 @@ def copies(hashes: Array, labels: Iterable[Array] = ()) -> IntArray | None:
     for values in labels:
         array = one_per_row(values)
         rows = np.array([row for row in repeated if not is_missing(array[row])], dtype=np.intp)
-        told = np.unique([str(value) for value in array[rows]], return_inverse=True)[1]
+        classes = np.unique([str(value) for value in array[rows]], return_inverse=True)[1]
         low, high = np.full(len(count), len(rows)), np.full(len(count), -1)
-        np.minimum.at(low, code[rows], told)
-        np.maximum.at(high, code[rows], told)
+        np.minimum.at(low, code[rows], classes)
+        np.maximum.at(high, code[rows], classes)
         mixed |= high > low
     if mixed[code[repeated]].all():
         return None

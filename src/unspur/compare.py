@@ -295,7 +295,7 @@ class _Fold:
     held: LabelledData
 
     @cached_property
-    def few(self) -> FewRows | None:
+    def few_rows(self) -> FewRows | None:
         """Products of the training rows that all heads share, if there are fewer rows than features."""
         return FewRows.of(self.train.X)
 
@@ -312,7 +312,7 @@ class _TransformedSets:
     fold_error: UnspurError | None = None
 
     @cached_property
-    def few(self) -> FewRows | None:
+    def few_rows(self) -> FewRows | None:
         """Products of the training rows that all heads share, if there are fewer rows than features."""
         return FewRows.of(self.train.X)
 
@@ -415,7 +415,7 @@ def _held_out_losses(chosen: Selection, clean: _TransformedSets) -> FloatArray:
     differences, groups = [], []
     with warnings.catch_warnings(action="ignore"):
         for fold in clean.folds:
-            (head,) = fit_path(chosen.head, [{}], **fold.train.arguments(), few=fold.few)
+            (head,) = fit_path(chosen.head, [{}], **fold.train.arguments(), few_rows=fold.few_rows)
             differences.append(logit_differences(head, fold.held)[0])
             groups.append(fold.held.group)
     group = np.unique(np.concatenate(groups), return_inverse=True)[1].reshape(-1)
@@ -537,8 +537,8 @@ def _python(
     imports = [f"from unspur import {', '.join(name for name in names if name not in others)}"]
     imports = [line for line in imports if len(names) > len(others)]
     imports += [f"from {home} import {name}" for name, home in others.items()]
-    told = [f"# {', '.join(rows)}: training rows, followed by validation rows"] if were_pooled else []
-    return "\n".join([*imports, "", *told, f"model = {model}", f"model.fit({', '.join(arguments)})"])
+    comment = [f"# {', '.join(rows)}: training rows, followed by validation rows"] if were_pooled else []
+    return "\n".join([*imports, "", *comment, f"model = {model}", f"model.fit({', '.join(arguments)})"])
 
 
 def _home(name: str) -> str:
@@ -606,7 +606,9 @@ def _with_head(
     start, test = time.perf_counter(), clean.test
     try:
         with HEADS.named_errors(result.head):
-            chosen = tune_named_head(result.head, clean.train, clean.validation, seed, penalties, few=clean.few)
+            chosen = tune_named_head(
+                result.head, clean.train, clean.validation, seed, penalties, few_rows=clean.few_rows
+            )
             accuracy = accuracy_of(chosen.head.predict(test.X) == test.main.values, test)
     except UnspurError as error:
         return replace(result, problem=format_error(error), seconds=time.perf_counter() - start), None
@@ -653,7 +655,7 @@ def tune_named_head(
     penalties: Sequence[float] = PENALTIES,
     *,
     refit_all: bool = False,
-    few: FewRows | None = None,
+    few_rows: FewRows | None = None,
 ) -> Selection:
     """A head by name, its parameters chosen by `selection.tune_head` with these penalties among them."""
     grid = dict(GRIDS.get(name, {"weight_decay": PAPER_PENALTIES}))
@@ -661,7 +663,7 @@ def tune_named_head(
     grid["weight_decay"] = (*grid["weight_decay"], *smaller)
     with warnings.catch_warnings(action="ignore"):
         head = _with_known(HEADS[name](), random_state=seed)
-        return tune_head(head, grid, train, validation, seed=seed, refit_all=refit_all, few=few)
+        return tune_head(head, grid, train, validation, seed=seed, refit_all=refit_all, few_rows=few_rows)
 
 
 def shared_rows(train: Array, test: Array, validation: Array | None = None) -> dict[tuple[str, str], str]:

@@ -60,7 +60,7 @@ WEIGHT_DECAY = 0.01
 class HeadData:
     """Training and validation rows, and the classes behind the codes.
 
-    With a `span`, rows are in its coordinates; `few` has the rows to train on if they are wide and of two classes.
+    With a `span`, rows are in its coordinates; `few_rows` has the rows to train on if they are wide and of two classes.
     `shared` caches what fits of one head with different penalties have in common: draws and reweighted rows, by name.
     `notes` are for the reader.
     """
@@ -70,7 +70,7 @@ class HeadData:
     classes: Array
     concept_classes: tuple[Any, ...] | None
     span: RowSpan | None = None
-    few: FewRows | None = None
+    few_rows: FewRows | None = None
     notes: tuple[str, ...] = ()
     shared: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -81,21 +81,21 @@ class HeadData:
         return self.shared[name]
 
     def for_exact_fits(self, head: Head, smallest_penalty: float) -> HeadData:
-        """The same rows, prepared for exact fits of a head: wide ones as `few`, or in coordinates of their span."""
+        """The rows prepared for exact fits of a head: wide ones as `few_rows`, or in coordinates of their span."""
         train, validation = self.train, self.validation
         if train.removal is not None or train.stacked_sets or not head._is_exact:
             return self
         sets = [train] if validation is None or not head._trains_on_validation else [train, validation]
         if head._solves_few_rows and train.n_classes == 2 and smallest_penalty >= MIN_WEIGHT_DECAY:
-            few = self.few or FewRows.of(sets[-1].X)
-            if few is not None:
-                return replace(self, few=few)
+            few_rows = self.few_rows or FewRows.of(sets[-1].X)
+            if few_rows is not None:
+                return replace(self, few_rows=few_rows)
         span, inside = RowSpan.of(*(rows.X for rows in sets), live=[rows.live for rows in sets])
         if span is None:
-            return self if head._solves_few_rows else replace(self, few=None)
+            return self if head._solves_few_rows else replace(self, few_rows=None)
         if validation is not None:
             validation = replace(validation, X=inside[1] if len(sets) == 2 else span.coordinates(validation.X))
-        return replace(self, train=replace(train, X=inside[0]), validation=validation, span=span, few=None)
+        return replace(self, train=replace(train, X=inside[0]), validation=validation, span=span, few_rows=None)
 
 
 def decode_head_arguments(
@@ -470,11 +470,11 @@ class Head(LinearClassifier):
         `origin` is as in `solve_softmax`, for heads that do not solve few rows.
         """
         penalty = self.weight_decay if weight_decay is None else weight_decay
-        if data.few is not None:
+        if data.few_rows is not None:
             weight, targets = rows.row_weights(balanced=balanced), rows.main.codes.astype(np.float64)
-            decay = penalty * data.few.mean_variance(weight)
-            found = data.few.solve(targets, weight[None], decay, tol=self.tol, max_iter=self.max_iter)
-            return data.few.model(found)
+            decay = penalty * data.few_rows.mean_variance(weight)
+            found = data.few_rows.solve(targets, weight[None], decay, tol=self.tol, max_iter=self.max_iter)
+            return data.few_rows.model(found)
         source, weighting = rows.source(), rows.weighting(balanced=balanced)
         whitening = LogisticCoordinates.of(rows.geometry(source, balanced=balanced), penalty)
         return solve_softmax(
@@ -491,18 +491,18 @@ def fit_path(
     concept: Array | None = None,
     sample_weight: Array | None = None,
     clusters: Array | None = None,
-    few: FewRows | None = None,
+    few_rows: FewRows | None = None,
 ) -> list[Head]:
     """Copies of a head, each fitted with one of these settings, as `fit` would.
 
-    Checks, draws, and second moments of the rows, which cost most with many features, are computed once. `few` is that
-    of X, for fits of several heads.
+    Checks, draws, and second moments of the rows, which cost most with many features, are computed once. `few_rows` is
+    that of X, for fits of several heads.
     """
     features_from = clone(head)
     concept = concept if head._needs_concept else None
     train = fit_arguments(X, y, concept, sample_weight, clusters)
     data = head._decoded(features_from, train, {})
-    return fit_decoded_path(head, settings, replace(data, few=few), features_from)
+    return fit_decoded_path(head, settings, replace(data, few_rows=few_rows), features_from)
 
 
 def fit_decoded_path(

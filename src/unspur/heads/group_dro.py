@@ -246,14 +246,16 @@ class GroupDRO(SolverHead):
     def _minimax(self, data: HeadData) -> MinimaxSolution:
         rows, totals, adjustments = data.train, data.train.group_weights, self._adjustments(data.train)
         present = totals > 0
-        if data.few is not None:  # by Newton's method
+        if data.few_rows is not None:  # by Newton's method
             weights = rows.weights_by_group()[present]
-            decay = self.weight_decay * data.few.mean_variance(weights.sum(axis=0))
+            decay = self.weight_decay * data.few_rows.mean_variance(weights.sum(axis=0))
             targets, own = rows.main.codes.astype(np.float64), adjustments[present]
-            few = data.few.solve(targets, weights, decay, adjustments=own, tol=self.tol, max_iter=self.max_iter)
+            solution = data.few_rows.solve(
+                targets, weights, decay, adjustments=own, tol=self.tol, max_iter=self.max_iter
+            )
             q, losses = np.zeros((2, len(present)))
-            q[present], losses[present] = few.shares, few.losses
-            return MinimaxSolution(data.few.model(few), q, losses)
+            q[present], losses[present] = solution.shares, solution.losses
+            return MinimaxSolution(data.few_rows.model(solution), q, losses)
         source, balanced = rows.source(), per_group(present / np.count_nonzero(present), totals)
         geometry = data.cached("geometry", lambda: Geometry.of(Moments.of(source, balanced), source.dtype.itemsize))
         found = solve_worst_group(

@@ -62,8 +62,8 @@ class _Calibration:
         Rows whose compatible classes are all left out have equal probabilities of these.
         """
         logits = self.slope * logits + self.intercepts[main]
-        told = (compatible & np.isfinite(logits)).any(axis=1, keepdims=True)
-        return np.asarray(softmax(np.where(compatible, np.where(told, logits, 0.0), -np.inf), axis=1))
+        known = (compatible & np.isfinite(logits)).any(axis=1, keepdims=True)
+        return np.asarray(softmax(np.where(compatible, np.where(known, logits, 0.0), -np.inf), axis=1))
 
 
 def infer_concept(head: Head, rows: LabelledData, rng: np.random.Generator) -> Inference | None:

@@ -300,12 +300,12 @@ class DFR(Head):
         held_out, subsamples = data.cached(drawn, lambda: self._drawn(data, rng))
         self.group_counts_ = held_out.counts.reshape(held_out.n_classes_per_label)
         # All draws share coordinates and penalty, so that their coefficients can be averaged.
-        if data.few is not None:
-            few, targets = data.few, held_out.main.codes.astype(np.float64)
-            decay = self.weight_decay * few.mean_variance(held_out.row_weights(balanced=True))
+        if data.few_rows is not None:
+            few_rows, targets = data.few_rows, held_out.main.codes.astype(np.float64)
+            decay = self.weight_decay * few_rows.mean_variance(held_out.row_weights(balanced=True))
             weights = [draw.row_weights(balanced=False)[None] for draw in subsamples]
-            solved = [few.solve(targets, one, decay, tol=self.tol, max_iter=self.max_iter) for one in weights]
-            return average([few.model(one) for one in solved])
+            solved = [few_rows.solve(targets, one, decay, tol=self.tol, max_iter=self.max_iter) for one in weights]
+            return average([few_rows.model(one) for one in solved])
         whitening = LogisticCoordinates.of(held_out.geometry(held_out.source(), balanced=True), self.weight_decay)
         draws: list[LinearModel] = []
         for draw in subsamples:

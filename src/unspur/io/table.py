@@ -285,15 +285,15 @@ def odd_features(table: Table) -> list[str]:
     if table.features is None or not isinstance(table.Z, np.ndarray) or len(table.Z) < MIN_ROWS:
         return []
     orders = ((j, _order(table.Z[:, j])) for j in range(len(table.features)))
-    told = {j: f"{order}; is it a feature? If not" for j, order in orders if order}
+    oddities = {j: f"{order}; is it a feature? If not" for j, order in orders if order}
     for j, what in dominating(table.Z).items():
-        told.setdefault(j, f"{what}. If it is no feature")
+        oddities.setdefault(j, f"{what}. If it is no feature")
     notes = [
         f"the column {table.features[j]!r} {what}: --ignore {shlex.quote(table.features[j])}."
-        for j, what in list(told.items())[:MAX_COLUMNS_NAMED]
+        for j, what in list(oddities.items())[:MAX_COLUMNS_NAMED]
     ]
-    if len(told) > MAX_COLUMNS_NAMED:
-        notes.append(f"the same holds for {len(told) - MAX_COLUMNS_NAMED} more columns.")
+    if len(oddities) > MAX_COLUMNS_NAMED:
+        notes.append(f"the same holds for {len(oddities) - MAX_COLUMNS_NAMED} more columns.")
     return notes
 
 

@@ -115,7 +115,7 @@ def extreme_values_note(
     weight = np.ones(len(numbers)) if weight is None else weight
     known = np.isfinite(numbers) & (weight > 0)
     values, weight = numbers[known], weight[known]
-    few = max(1, int(EXTREME_SHARE * len(values)))
+    most_extremes = max(1, int(EXTREME_SHARE * len(values)))
     if len(values) < 3:
         return ""
     order = np.argsort(-np.abs(values - np.median(values)), kind="stable")
@@ -129,7 +129,7 @@ def extreme_values_note(
     def look_like_codes(k: int) -> bool:
         return 2 * k < len(values) and len(np.unique(values[order[:k]])) <= min(MAX_CODES, k // 2)
 
-    ends = [k for k in candidates.tolist() if k <= few or look_like_codes(k)]
+    ends = [k for k in candidates.tolist() if k <= most_extremes or look_like_codes(k)]
     if not ends:
         return ""
     k = ends[-1]

@@ -387,8 +387,8 @@ def units_to_try(Z: Array) -> list[Units]:
 
 def scale_notes(Z: Array) -> tuple[str, ...]:
     """Warnings about the scales of columns: one far wider than the rest, or outliers."""
-    few = Z[:: max(1, len(Z) // OUTLIER_SAMPLE_ROWS)]
-    middle, spread, _ = spreads(few)
+    sample = Z[:: max(1, len(Z) // OUTLIER_SAMPLE_ROWS)]
+    middle, spread, _ = spreads(sample)
     notes = []
     known = spread[spread > 0]
     usual = float(np.median(known)) if len(known) else 0.0

@@ -411,14 +411,14 @@ class JSE(DirectionRemover):
         decay_losses: dict[float, tuple[float, float]] = {}
         # Earlier classes may have left no room for a pair; then there is none to choose by, and none is estimated.
         if self.weight_decay == "auto" and estimation.n_free(estimation.empty) >= 2:
-            few = data if SGD.of(self.solver) else data.sample(WEIGHT_DECAY_ROWS, np.random.default_rng(0))
-            make_rough = make_solver if few is data else self._solver_factory(few, spectrum, inverse_factor, rng)
+            sample = data if SGD.of(self.solver) else data.sample(WEIGHT_DECAY_ROWS, np.random.default_rng(0))
+            make_rough = make_solver if sample is data else self._solver_factory(sample, spectrum, inverse_factor, rng)
             first: dict[float, EstimatedPair] = {}
 
             def first_loss(value: float) -> tuple[float, float]:
                 progress("main", 0, 0)
                 last, solver = next(reversed(first.values()), None), make_rough(value, max(self.tol, WEIGHT_DECAY_TOL))
-                rough = replace(estimation, rows=few.rows, counts=few.counts, solver=solver)
+                rough = replace(estimation, rows=sample.rows, counts=sample.counts, solver=solver)
                 first[value] = pair = rough.pair(rough.empty, {CONCEPT: last, MAIN: last})
                 concept, main = rough.own_losses(pair)
                 return concept.mean + main.mean, float(np.hypot(concept.error, main.error))

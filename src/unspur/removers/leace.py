@@ -712,8 +712,8 @@ def correlation_in_rounding(rows: RowSource, form: ClosedForm, kind: str) -> flo
         scores, weight = (clean @ to_device_like(directions, clean)).T, block.weight
         targets = cast(block.targets[:columns], np.float64)
         ones = (weight * 0.0 + 1.0)[None]
-        both = namespace(scores).concat([ones, scores, targets])
-        return (both * weight) @ both.T
+        joined = namespace(scores).concat([ones, scores, targets])
+        return (joined * weight) @ joined.T
 
     sums = rows.sum(moments)
     second = sums / sums[0, 0] - np.outer(sums[0], sums[0]) / sums[0, 0] ** 2

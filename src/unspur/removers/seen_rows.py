@@ -59,10 +59,10 @@ class Sketch:
         points: list[Array] = []
         for block in blocks:
             if centre is None or scale is None:
-                few = np.asarray(to_numpy(block[: max(2, BLOCK_SIZE // block.shape[1])]), dtype=np.float64)
-                if not len(few):
+                sample = np.asarray(to_numpy(block[: max(2, BLOCK_SIZE // block.shape[1])]), dtype=np.float64)
+                if not len(sample):
                     continue
-                centre, deviation = few.mean(axis=0), few.std(axis=0)
+                centre, deviation = sample.mean(axis=0), sample.std(axis=0)
                 scale = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=deviation > 0)
             first = -seen % step
             seen += len(block)

@@ -296,8 +296,8 @@ def extremes_of(directions: Directions, scores: FloatArray) -> tuple[Extremes, .
         # Stable, so that ties are always broken in the same way.
         order = np.argsort(scores[:, axis], kind="stable")
         backwards = np.argsort(-scores[:, axis], kind="stable")
-        few = min(EXTREME_ROWS, len(order) // 2)
-        found.append(Extremes(axis, order[:few], backwards[:few]))
+        number = min(EXTREME_ROWS, len(order) // 2)
+        found.append(Extremes(axis, order[:number], backwards[:number]))
     return tuple(found)
 
 

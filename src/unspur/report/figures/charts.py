@@ -381,11 +381,11 @@ def ladder(
         level = next(step.verdict.level for part in parts.values() for step in part)
     if not 0 < level < 0.5:
         raise InputError(f"significance_level is a probability between 0 and 0.5, such as 0.05; got {level}.")
-    rungs, both = _rungs(parts), _two_tests(parts)
+    rungs, two_tests = _rungs(parts), _two_tests(parts)
     threshold, size = -float(ndtri(level)), inches(width)
     figure = new_figure(size, 0.4 + _ROW * len(rungs) * (1.25 if size >= _WIDE else 1.0))
     axis = figure.subplots()
-    tests = _TESTS if both else _TESTS[:1]
+    tests = _TESTS if two_tests else _TESTS[:1]
     for y, rung in enumerate(rungs):
         if rung.step is not None:
             _draw_rung(axis, y, rung.step, level, threshold, tests)
