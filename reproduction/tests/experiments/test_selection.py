@@ -26,4 +26,4 @@ def test_the_first_pair_is_chosen_at_the_strongest_correlation_from_the_table():
         assert losses[decay] == pytest.approx(auto.trace_.weight_decay_scores[decay][0], rel=2e-4)
     assert losses[100.0] > losses[0.1]  # and decay that leaves nothing loses
     weak = select_first_pair(JSE(random_state=0), {"weight_decay": (0.1,)}, {0.5: sets[0.5]})
-    assert weak.table[0][1] != pytest.approx(losses[0.1], rel=1e-3)
+    assert weak.results[0][1] != pytest.approx(losses[0.1], rel=1e-3)
