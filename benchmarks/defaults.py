@@ -18,7 +18,7 @@ from sklearn.model_selection import GroupKFold
 from threadpoolctl import threadpool_limits
 
 from unspur import JSE, AffineMap, PaperVariant, Subspace, __version__
-from unspur.compare import choose_head
+from unspur.compare import tune_named_head
 from unspur.datasets import embed_images, make_photodigits, make_toy
 from unspur.exceptions import NotConvergedWarning, NothingRemovedWarning
 from unspur.metrics import explained_variance, group_accuracy
@@ -59,7 +59,7 @@ def accuracy(transform, train, test, validation=None):
     train, test, validation = (
         None if rows is None else (transform(rows[0]), *rows[1:]) for rows in (train, test, validation)
     )
-    layer = choose_head("ERM", train, validation, 0).head
+    layer = tune_named_head("ERM", train, validation, 0).head
     result = group_accuracy(test[1], layer.predict(test[0]), test[2])
     return 100 * result.worst, 100 * result.group_average
 

@@ -318,7 +318,7 @@ def looks(lines: Sequence[Line]) -> list[str]:
             "A fit tests many directions. *Controlled*, with two classes each: a loop ends at its first failure, so a wrong spurious direction is accepted in at most 5 % of "
             "fits, however many are tested, and a wrong main-task direction in at most 5 % of rounds. This assumes that candidates are independent of the rows that test them. In "
             "later rounds they depend on them slightly, and the rates above are measured. *Not controlled by default*: both roles, all rounds, several classes and several "
-            'concepts together. `correction="looks"` spreads the level over both roles and all rounds of a concept (divide `significance_level` by the number of concepts).'
+            'concepts together. `correction="familywise"` spreads the level over both roles and all rounds of a concept (divide `significance_level` by the number of concepts).'
         ),
         "",
         "Data sets with a wrong direction of either role, if one direction predicts both labels equally well:",

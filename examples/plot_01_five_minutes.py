@@ -2,7 +2,7 @@
 Five minutes: remove a concept, keep the task
 =============================================
 
-Two labels are correlated. A last layer trained for one of them relies on the other, and fails where they disagree.
+Two labels are correlated. A head trained for one of them relies on the other, and fails where they disagree.
 Joint Subspace Estimation finds the directions of both and removes only those of the spurious one.
 """
 
@@ -72,9 +72,9 @@ print(
 fig.legend(loc="outside lower center", ncols=4, markerscale=2)
 
 # %%
-# Effect on a last layer
+# Effect on a head
 # ----------------------
-# One last layer is trained on the original rows and one on the cleaned rows. Concept and task are correlated in the
+# One head is trained on the original rows and one on the cleaned rows. Concept and task are correlated in the
 # training rows and independent in the test rows, where both layers are evaluated by group.
 
 plain = ERM().fit(train.Z, train.y)

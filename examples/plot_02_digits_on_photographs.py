@@ -61,7 +61,7 @@ print(f"{jse.spurious_.dim} of {jse.n_features_in_} directions show the photogra
 # %%
 # Did it work?
 # ------------
-# Last layers on the rows before and after, evaluated on test pictures where digit and photograph are independent:
+# Heads on the rows before and after, evaluated on test pictures where digit and photograph are independent:
 
 judged = {
     "no removal": group_accuracy(test.y, ERM().fit(Z, train.y).predict(Z_test), test.concept),
@@ -71,7 +71,7 @@ bars = figures.group_bars(judged, groups=list(names.values()), width="page")
 
 # %%
 # Is the photograph gone? Fresh linear probes are trained to find it, and evaluated on rows they have not seen. Chance
-# is 50 %. What they still find does not help a last layer for the digit, but it is not nothing
+# is 50 %. What they still find does not help a head for the digit, but it is not nothing
 # (:doc:`plot_10_what_is_not_guaranteed`).
 
 for name, rows in (("before", Z_test), ("after", jse.transform(Z_test))):

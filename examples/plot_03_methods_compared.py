@@ -2,7 +2,7 @@
 Methods compared on the same rows
 =================================
 
-:func:`unspur.compare.compare` fits removers and last layers on the same rows and reports the accuracy of every
+:func:`unspur.compare.compare` fits removers and heads on the same rows and reports the accuracy of every
 combination by group. On the command line this is ``unspur compare``.
 """
 
@@ -27,7 +27,7 @@ pca = PCA(100, random_state=0).fit(features["train"])
 rows = {name: (pca.transform(features[name]), split.y, split.concept) for name, split in pictures.items()}
 
 # %%
-# Removers, each followed by a plain last layer
+# Removers, each followed by an unweighted head
 # ---------------------------------------------
 # ``balance`` weights the rows when a removal is estimated. Either all rows have the same weight, as in the published
 # closed forms, or the four groups (digit, photograph), which is the default of JSE. This can matter more than the
@@ -45,7 +45,7 @@ for balance, compared in results.items():
     print("all rows alike" if balance == "none" else "the four groups alike")
     for result in compared:
         accuracy = f"average {result.accuracy.average:.1%}, worst group {result.accuracy.worst:.1%}"
-        print(f"{result.remover:>10}: directions removed: {result.removed:2d}, {accuracy}")
+        print(f"{result.remover:>10}: directions removed: {result.n_removed:2d}, {accuracy}")
 
 # %%
 # Bars show the worst group, with an interval that holds for the worst of four. Circles show the average over test rows.
@@ -70,7 +70,7 @@ ax.legend(ncols=2, loc="upper center")
 # %%
 # Classifiers trained with concept labels
 # ---------------------------------------
-# These change the last layer and leave the rows alone. With one task, and concept labels for all training rows, they
+# These change the head and leave the rows alone. With one task, and concept labels for all training rows, they
 # may do as well or better. The embedding still contains the concept.
 
 heads = ["ERM", "GroupWeighted", "SUBG", "DFR"]

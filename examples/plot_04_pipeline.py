@@ -9,7 +9,7 @@ routing passes the concept labels along.
 # %%
 # Route the concept
 # -----------------
-# With routing enabled, `concept` is passed to every step that requests it. Removers and last layers of unspur request
+# With routing enabled, `concept` is passed to every step that requests it. Removers and heads of unspur request
 # it by themselves. Other steps do not see it.
 
 import matplotlib.pyplot as plt
@@ -81,7 +81,7 @@ ax.legend(loc="lower left")
 # %%
 # Search
 # ------
-# Parameters of any step can be searched as usual, here the penalties of JSE and of the last layer.
+# Parameters of any step can be searched as usual, here the penalties of JSE and of the head.
 
 search = GridSearchCV(
     make_pipeline(PCA(40, random_state=0), JSE(random_state=0), LogisticRegression(max_iter=2000)),

@@ -93,7 +93,7 @@ print(f"hooked and folded differ by at most {(hooked - same).abs().max():.1e}")
 # %%
 # To ONNX
 # -------
-# Removal and last layer as one product, for any runtime.
+# Removal and head as one product, for any runtime.
 
 with tempfile.TemporaryDirectory() as folder:
     file = Path(folder) / "head.onnx"

@@ -3,7 +3,7 @@ When few rows have a known concept
 ==================================
 
 All rows have a task label, but few have a concept label. Rows without one are left out of the fit of the removal. They
-are transformed like all others and used to train the last layer.
+are transformed like all others and used to train the head.
 """
 
 # %%
@@ -46,7 +46,7 @@ print(jse.spurious_)
 # How many are enough?
 # --------------------
 # For each number, the rows with a known concept are drawn three times. The removal is estimated from those rows, and
-# the last layer is trained on all rows. SUBG, which subsamples every group to the size of the smallest, can only
+# the head is trained on all rows. SUBG, which subsamples every group to the size of the smallest, can only
 # learn from rows whose group is known.
 
 warnings.simplefilter("ignore", TaskLostWarning)  # said of some fits on few rows, and worth a look outside of a loop

@@ -1,4 +1,4 @@
-"""The audit: what is named, what is not, and what cannot be judged."""
+"""The audit: what is flagged, what is not, and what cannot be judged."""
 
 import json
 from dataclasses import replace
@@ -13,7 +13,7 @@ from unspur import ERM, Audit, audit
 from unspur._data import LabelledData
 from unspur._text import WIDTH, columns
 from unspur.auditing import (
-    NAMED,
+    FLAGGED,
     AuditedColumn,
     Estimate,
     _association,
@@ -37,7 +37,7 @@ def follows(rng, y, agreement=0.9):
 
 @pytest.fixture(scope="module")
 def rows():
-    """Rows that show the task and a concept that travels with it, and a plain layer that needs both."""
+    """Rows that show the task and a concept that travels with it, and an unweighted head that needs both."""
     rng = np.random.default_rng(0)
     y = rng.integers(2, size=N)
     concept = follows(rng, y)
@@ -70,10 +70,10 @@ def by_name(found, name):
 
 
 def test_a_column_that_travels_is_visible_and_is_used_is_named_and_others_are_not(found):
-    named = {column.name for column in found.named}
-    assert named == {"planted", "planted number", "unknown in a third"}
+    flagged = {column.name for column in found.flagged}
+    assert flagged == {"planted", "planted number", "unknown in a third"}
     assert found.recommended is found.columns[0]
-    assert all(column.verdict == NAMED for column in found.named)
+    assert all(column.verdict == FLAGGED for column in found.flagged)
 
 
 def test_each_of_the_three_is_told_from_the_other_two(found):
@@ -93,8 +93,8 @@ def test_a_layer_that_makes_no_errors_uses_nothing():
     (column,) = audit(X, y, {"concept": concept}, random_state=0).columns
     assert column.visibility.p < 1e-6
     assert column.gap.value == 0.0
-    assert not column.named
-    assert "no sign that a plain layer uses it" in column.verdict
+    assert not column.flagged
+    assert "no sign that an unweighted head uses it" in column.verdict
 
 
 def test_the_gap_is_the_difference_of_accuracies_within_classes(rows):
@@ -169,8 +169,8 @@ def test_holm_is_holm():
 def test_what_cannot_be_judged_is_said_in_words(rows, values, reason):
     X, y, concept = rows
     found = audit(X, {"bird": y}, {"odd": values(y), "concept": concept}, random_state=0, probe_all=False)
-    assert reason in found.not_judged["odd"]
-    assert [column.name for column in found.named] == ["concept"]
+    assert reason in found.skipped["odd"]
+    assert [column.name for column in found.flagged] == ["concept"]
     assert reason in str(found).replace("\n    ", " ")
 
 
@@ -178,8 +178,8 @@ def test_a_column_that_the_task_determines_and_one_that_is_balanced(rows):
     X = rows[0]
     y = np.arange(N) % 4
     found = audit(X, {"y": y}, {"even": y % 2, "balanced": np.arange(N) // 4 % 2}, random_state=0)
-    assert "y determines it" in found.not_judged["even"]
-    assert "independent of y" in found.not_judged["balanced"]
+    assert "y determines it" in found.skipped["even"]
+    assert "independent of y" in found.skipped["balanced"]
     assert str(found).endswith("No column could be judged.")
 
 
@@ -190,7 +190,7 @@ def test_nearly_the_task_is_named_but_not_recommended():
     X = rng.normal(size=(3000, 5))
     X[:, 0] += 6.0 * twin
     found = audit(X, y, {"second opinion": twin}, random_state=0)
-    assert [column.name for column in found.named] == ["second opinion"]
+    assert [column.name for column in found.flagged] == ["second opinion"]
     assert found.recommended is None
     assert "not recommended" in str(found)
 
@@ -205,14 +205,14 @@ def test_the_first_column_that_can_be_removed_and_tested_is_recommended():
     X[:, 2] += 2.0 * many
     given = {"few": few, "many": many, "rare value": np.where(np.arange(1500) < 4, "odd", np.array(["a", "b"])[many])}
     found = audit(X, y, given, random_state=0)
-    named = {column.name: column.smallest_group for column in found.named}
-    assert named["few"] == np.bincount(2 * y + few).min() < 34 <= np.bincount(2 * y + many).min() == named["many"]
-    assert named["rare value"] < 4  # which the audit pools, and a report would not
+    flagged = {column.name: column.smallest_group for column in found.flagged}
+    assert flagged["few"] == np.bincount(2 * y + few).min() < 34 <= np.bincount(2 * y + many).min() == flagged["many"]
+    assert flagged["rare value"] < 4  # which the audit pools, and a report would not
     assert found.recommended.name == "many"
-    sampled = replace(found, drawn_from=10 * found.rows)  # of all rows there are ten times as many
+    sampled = replace(found, n_rows_total=10 * found.rows)  # of all rows there are ten times as many
     assert not sampled.has_small_group(by_name(found, "few"))
     alone = audit(X, y, {"few": few}, random_state=0)
-    assert alone.named
+    assert alone.flagged
     assert alone.recommended is None
     assert "With these rows no removal could be tested: few has" in alone.conclusion
 
@@ -228,7 +228,7 @@ def test_an_interval_without_zero_is_not_called_no_sign():
     assert "association with the task is not significant" in _verdict(column, False, False, False, False, 20)
     assert "three together are not significant" in _verdict(column, False, True, True, True, 20)
     unclear = replace(column, gap=Estimate(0.05, -0.01, 0.09, 0.2))
-    assert "no sign that a plain layer uses it" in _verdict(unclear, False, True, True, False, 20)
+    assert "no sign that an unweighted head uses it" in _verdict(unclear, False, True, True, False, 20)
 
 
 def test_numbers_are_binned_and_rare_values_pooled(rows):
@@ -279,7 +279,7 @@ def noise_with_copies(seed):
     return rng.normal(size=(120, 200))[place], place % 2, rng.integers(2, size=120)[place], place
 
 
-def test_copies_of_a_row_are_in_one_fold_of_the_plain_layer():
+def test_copies_of_a_row_are_in_one_fold_of_the_head():
     found, told, apart = [], [], []
     for seed in range(5):
         X, y, column, place = noise_with_copies(seed)
@@ -309,7 +309,7 @@ def test_a_class_of_the_task_that_is_one_row_over_and_over_is_refused(rows):
 def test_few_clusters_cannot_be_judged(rows):
     X, y, concept = rows
     found = audit(X, y, {"c": concept}, clusters=np.arange(N) % 8, random_state=0)
-    assert "too few clusters in a cell" in found.not_judged["c"]
+    assert "too few clusters in a cell" in found.skipped["c"]
 
 
 def test_more_classes_frames_and_a_sample_of_rows():
@@ -321,7 +321,7 @@ def test_more_classes_frames_and_a_sample_of_rows():
     X[np.arange(3000), 3 + concept] += 2.5
     frame = pd.DataFrame({"place": concept, "noise": rng.integers(4, size=3000)})
     found = audit(pd.DataFrame(X), y, frame, max_rows=2000, random_state=0)
-    assert [column.name for column in found.named] == ["place"]
+    assert [column.name for column in found.flagged] == ["place"]
     assert found.rows == 2000
     assert "2,000 rows were drawn at random from 3,000." in found.notes
 
@@ -331,17 +331,19 @@ def test_many_columns_are_bounded_and_only_the_first_are_probed(rows):
     rng = np.random.default_rng(0)
     given = {f"c{j}": rng.integers(2, size=N) for j in range(300)} | {"planted": concept}
     found = audit(X, y, given, max_probes=2, random_state=0)
-    assert [column.name for column in found.named] == ["planted"]
+    assert [column.name for column in found.flagged] == ["planted"]
     assert sum(column.visibility is not None for column in found.columns) == 2
     assert len(str(found).splitlines()) < 60
-    assert not audit(X, y, {"planted": concept}, max_probes=0, random_state=0).named
+    assert not audit(X, y, {"planted": concept}, max_probes=0, random_state=0).flagged
 
 
 def test_the_table_fits_a_terminal_and_json_holds_everything(found):
     worst = Estimate(-0.999, -1.0, -0.998, 1.0)
     sure = Estimate(1.0, 0.99, 1.0, 0.0)
-    hardest = replace(found.columns[0], name="a name\nof 鴨 " * 9, gap=worst, visibility=sure, named=False)
-    long = Audit(found.main, (*found.columns, hardest), {"x" * 30: "it is constant (1)"}, found.rows, 0.9, 0.05)
+    hardest = replace(found.columns[0], name="a name\nof 鴨 " * 9, gap=worst, visibility=sure, flagged=False)
+    long = Audit(
+        found.main, (*found.columns, hardest), {"x" * 30: "it is constant (1)"}, found.rows, found.rows, 0.9, 0.05
+    )
     assert max(columns(line) for line in str(long).splitlines()) <= WIDTH
     told = json.loads(json.dumps(found.to_dict()))
     assert [column["name"] for column in told["columns"]] == [column.name for column in found.columns]
@@ -357,7 +359,7 @@ def test_lists_wide_rows_and_half_precision():
     X[:, 40:80] += 0.8 * concept[:, None]
     given = {"listed": concept.tolist(), "ragged": [[1] * (i % 3) for i in range(600)], "mixed": [1, "a"] * 300}
     found = audit(X, y, given, max_rows=500, random_state=0)
-    assert [column.name for column in found.named] == ["listed"]
+    assert [column.name for column in found.flagged] == ["listed"]
     assert "nearly unique" not in str(found)
 
 

@@ -1,4 +1,4 @@
-"""One rule for the penalty of every last layer: held-out rows, groups of equal weight, one grid for all."""
+"""One rule for the penalty of every head: held-out rows, groups of equal weight, one grid for all."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from tests.probing import quick_probes
 from unspur import AFR, ERM, LEACE, SAL, GroupWeighted, RobustClassifier
 from unspur._data import decode_rows
 from unspur.clusters import held_out, row_hashes
-from unspur.compare import choose_head, compare
+from unspur.compare import compare, tune_named_head
 from unspur.datasets import make_toy
 from unspur.exceptions import LabelError
 from unspur.heads.base import fit_path
@@ -22,11 +22,11 @@ from unspur.selection import (
     PAPER_PENALTIES,
     PENALTIES,
     VALIDATION_IGNORED,
-    choose_layer,
     group_loss,
     penalty_grid,
     select_head,
     temperature_scaled_loss,
+    tune_head,
 )
 from unspur.solvers import logistic
 
@@ -56,8 +56,8 @@ def test_copies_of_a_row_are_held_out_together():
     losses, blind = [], []
     for seed in range(4):
         noise = np.random.default_rng(seed).normal(size=(80, 60))[place], place % 2, place // 2 % 2
-        losses.append(choose_layer(ERM(), GRID, noise, seed=seed).loss)
-        blind.append(choose_layer(ERM(), GRID, (*noise, np.arange(240)), seed=seed).loss)
+        losses.append(tune_head(ERM(), GRID, noise, seed=seed).loss)
+        blind.append(tune_head(ERM(), GRID, (*noise, np.arange(240)), seed=seed).loss)
     assert np.mean(losses) > 0.6  # chance is log 2
     assert np.mean(blind) < 0.2  # control
 
@@ -95,7 +95,7 @@ def test_a_column_of_another_scale_makes_no_headline(scale):
 
     left = [Rows(clean(train.Z), train.y, train.concept) for clean in (np.asarray, sal.transform)]
     assert gain([ERM(weight_decay=0.01).fit(part.Z, part.y) for part in left]) > 35  # a penalty that nobody chose
-    assert gain([choose_layer(ERM(), PAPER, part).head for part in left]) > 35  # from penalties all too large for it
+    assert gain([tune_head(ERM(), PAPER, part).head for part in left]) > 35  # from penalties all too large for it
     level = [Rows(part.Z / np.r_[np.ones(8), scale], part.y, part.concept) for part in (train, test)]
     with quick_probes():
         found, well_scaled = measure(sal, train, test), measure(sal, *level)
@@ -119,7 +119,7 @@ def test_penalties_reach_the_other_columns_and_are_those_of_the_rows_as_they_are
 @pytest.mark.parametrize("head", [ERM, GroupWeighted])
 def test_without_validation_rows_a_fifth_chooses_and_all_train(head):
     train = rows()
-    found = choose_layer(head(), GRID, train, refit_all=True)
+    found = tune_head(head(), GRID, train, refit_all=True)
     aside = held_out(train.group, 0.2, np.random.default_rng(0))
     assert np.bincount(train.group[aside]).tolist() == [round(0.2 * k) for k in np.bincount(train.group)]
     rest, chosen_on = train.select(~aside), train.select(aside)
@@ -128,22 +128,22 @@ def test_without_validation_rows_a_fifth_chooses_and_all_train(head):
         one = head(weight_decay=penalty).fit(rest.Z, rest.y, concept=rest.concept)
         losses[penalty] = temperature_scaled_loss(one, chosen_on)
     assert found.penalty == min(losses, key=losses.get)
-    assert {tried["weight_decay"]: loss for tried, loss in found.table} == pytest.approx(losses)
+    assert {tried["weight_decay"]: loss for tried, loss in found.results} == pytest.approx(losses)
     again = head(weight_decay=found.penalty).fit(train.Z, train.y, concept=train.concept)
     np.testing.assert_array_equal(found.head.coef_, again.coef_)  # of all rows
-    assert set(found.fitted) == set(PENALTIES)
-    np.testing.assert_array_equal(found.fitted[found.penalty].coef_, again.coef_)
+    assert set(found.fitted_heads) == set(PENALTIES)
+    np.testing.assert_array_equal(found.fitted_heads[found.penalty].coef_, again.coef_)
 
 
 def test_every_group_has_one_say_however_small():
     """A layer that suits the many loses to one that suits every group; counting rows would choose the other."""
     train, many = rows(rho=0.9, n=1500), rows(1, rho=0.9, n=1500)
-    found = choose_layer(ERM(), GRID, train, many)
+    found = tune_head(ERM(), GRID, train, many)
     fits = fit_path(ERM(), SETTINGS, train.Z, train.y)
     by_rows = [-np.mean(np.log(one.predict_proba(many.Z)[np.arange(1500), many.y])) for one in fits]
-    assert [temperature_scaled_loss(one, many) for one in fits] == pytest.approx([loss for _, loss in found.table])
-    assert found.penalty == PENALTIES[int(np.argmin([loss for _, loss in found.table]))]
-    assert np.std(np.array(by_rows) - [loss for _, loss in found.table]) > 1e-3  # they are not the same rule
+    assert [temperature_scaled_loss(one, many) for one in fits] == pytest.approx([loss for _, loss in found.results])
+    assert found.penalty == PENALTIES[int(np.argmin([loss for _, loss in found.results]))]
+    assert np.std(np.array(by_rows) - [loss for _, loss in found.results]) > 1e-3  # they are not the same rule
 
 
 def shifted(seed, n, agreement, d=30, classes=2):
@@ -165,10 +165,10 @@ def test_a_plain_layer_on_correlated_rows_is_not_made_weak(classes, least):
         train = shifted(seed, 2000, 0.95, classes=classes)
         test = shifted(100 + seed, 4000, 1 / classes, classes=classes)
         aside = held_out(train.group, 0.2, np.random.default_rng(0))
-        found = choose_layer(ERM(), GRID, train, refit_all=True)
+        found = tune_head(ERM(), GRID, train, refit_all=True)
         worst = {
             penalty: 100 * group_accuracy(test.y, layer.predict(test.Z), test.concept).worst
-            for penalty, layer in found.fitted.items()
+            for penalty, layer in found.fitted_heads.items()
         }
         by_loss = select_head(ERM(), GRID, train.select(~aside), train.select(aside)).penalty
         chosen.append(worst[found.penalty])
@@ -184,10 +184,10 @@ def test_after_a_removal_the_choice_is_as_good():
     for seed in range(3):
         train, test = shifted(seed, 2000, 0.9), shifted(100 + seed, 4000, 0.5)
         leace = LEACE(balance="group").fit(train.Z, train.y, concept=train.concept)
-        found = choose_layer(ERM(), GRID, Rows(leace.transform(train.Z), train.y, train.concept), refit_all=True)
+        found = tune_head(ERM(), GRID, Rows(leace.transform(train.Z), train.y, train.concept), refit_all=True)
         worst = {
             penalty: 100 * group_accuracy(test.y, layer.predict(leace.transform(test.Z)), test.concept).worst
-            for penalty, layer in found.fitted.items()
+            for penalty, layer in found.fitted_heads.items()
         }
         behind.append(max(worst.values()) - worst[found.penalty])
     assert np.mean(behind) < 2
@@ -214,12 +214,12 @@ def test_layers_that_a_factor_makes_equal_are_chosen_by_accuracy_and_loss():
     """Separated rows have no loss at all with a large factor, and a layer that is mostly wrong has its best in zero."""
     apart = rows(n=400)
     apart = apart._replace(Z=np.column_stack([10.0 * apart.y - 5.0, apart.Z[:, :2] * 0.1]))
-    found = choose_layer(ERM(), GRID, apart)
-    assert [loss for _, loss in found.table] == pytest.approx([0.0] * len(PENALTIES), abs=1e-9)
+    found = tune_head(ERM(), GRID, apart)
+    assert [loss for _, loss in found.results] == pytest.approx([0.0] * len(PENALTIES), abs=1e-9)
     assert found.penalty == min(PENALTIES)  # the surest
     wrong = apart._replace(y=1 - apart.y)
-    found = choose_layer(ERM(), GRID, apart, wrong)
-    assert [loss for _, loss in found.table] == pytest.approx([np.log(2)] * len(PENALTIES))
+    found = tune_head(ERM(), GRID, apart, wrong)
+    assert [loss for _, loss in found.results] == pytest.approx([np.log(2)] * len(PENALTIES))
     assert found.penalty == max(PENALTIES)  # the least sure
 
 
@@ -238,7 +238,7 @@ def test_small_penalties_on_separable_rows_win_by_their_own_loss(head, monkeypat
         """The held-out loss of each penalty."""
         monkeypatch.setattr("unspur.selection.ROUGH_TOL", tol)
         model = RobustClassifier(LEACE(), clone(head).set_params(tol=min(tol, 1e-6)), random_state=0)
-        return np.array([loss for _, loss in model.fit(Z, y, concept=concept).selection_.table])
+        return np.array([loss for _, loss in model.fit(Z, y, concept=concept).selection_.results])
 
     exact, rough = losses(1e-11), losses(1e-5)
     np.testing.assert_allclose(rough, exact, atol=3e-4)
@@ -271,13 +271,13 @@ def test_a_group_in_two_clusters_has_a_say_and_one_in_a_single_cluster_is_named(
             assert len(np.unique(group[~aside])) == 4
             assert not set(code[aside]) & set(code[~aside])
         for concept in (train.concept, {"sea": train.concept}, train.concept[:, None]):
-            found = choose_layer(ERM(), GRID, Rows(train.Z, train.y, concept, code))
+            found = tune_head(ERM(), GRID, Rows(train.Z, train.y, concept, code))
             note = (
                 "1 group is used for training but not for choosing the penalty, since the rows lie in too few clusters"
             )
             assert [said.startswith(note) for said in found.notes] == [True] * (clusters == 1)
             assert clusters == 2 or f": 0, 1 ({np.sum(group == 1)} rows)." in found.notes[0]
-    found = choose_layer(ERM(), GRID, Rows(train.Z, train.y, train.concept, group))
+    found = tune_head(ERM(), GRID, Rows(train.Z, train.y, train.concept, group))
     assert found.notes[-1].startswith("No group has clusters to hold out, so no penalty could be chosen")
 
 
@@ -287,13 +287,13 @@ def test_groups_of_one_row_train_and_are_told():
     keep = ~lonely | (np.cumsum(lonely) <= 1)
     some = train.select(keep)
     for head in (ERM(), GroupWeighted()):
-        found = choose_layer(head, GRID, some)
+        found = tune_head(head, GRID, some)
         assert found.notes == (
             "1 group has one training row only; it is used for training but not for choosing the penalty.",
         )
         assert found.penalty in PENALTIES
     four = Rows(train.Z[:4], np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1]))
-    found = choose_layer(ERM(), GRID, four)
+    found = tune_head(ERM(), GRID, four)
     assert found.penalty == ERM().weight_decay
     assert "no penalty could be chosen" in found.notes[-1]
 
@@ -305,7 +305,7 @@ def test_rows_without_a_concept_train_plain_layers_and_choose_nothing():
     gaps = Rows(train.Z, train.y, concept)
     assert (gaps.group[:200] == -1).all()
     assert not held_out(gaps.group, 0.2, np.random.default_rng(0))[:200].any()
-    found = choose_layer(ERM(), GRID, gaps)
+    found = tune_head(ERM(), GRID, gaps)
     np.testing.assert_array_equal(found.head.coef_, ERM(weight_decay=found.penalty).fit(train.Z, train.y).coef_)
     words = Rows(train.Z, train.y, np.where(np.isnan(concept), None, np.where(concept > 0, "sea", "land")))
     np.testing.assert_array_equal(words.group, gaps.group)
@@ -313,7 +313,7 @@ def test_rows_without_a_concept_train_plain_layers_and_choose_nothing():
     named = Rows(test.Z, test.y, np.where(test.concept > 0, "sea", "land"))
     lines = compare(words, named, None, ["none", "LEACE"], ["ERM", "GroupWeighted"])
     assert not [line.problem for line in lines if line.problem]
-    assert lines[0].accuracy.average == np.mean(choose_head("ERM", gaps, None, 0).head.predict(test.Z) == test.y)
+    assert lines[0].accuracy.average == np.mean(tune_named_head("ERM", gaps, None, 0).head.predict(test.Z) == test.y)
 
 
 def unbalanced(seed):
@@ -326,42 +326,42 @@ def unbalanced(seed):
 @pytest.mark.parametrize("validated", [False, True])
 def test_without_any_concept_classes_have_equal_say(validated):
     train, held = unbalanced(0), unbalanced(1)
-    found = choose_layer(ERM(), GRID, train, held if validated else None)
+    found = tune_head(ERM(), GRID, train, held if validated else None)
     assert found.notes == (CHOSEN_BY_CLASS,)
     # The same choice as with the classes for a concept: each class is one group.
     named = [(Z, y, y) for Z, y, _ in (train, held)]
-    same = choose_layer(ERM(), GRID, named[0], named[1] if validated else None)
-    assert found.table == same.table
+    same = tune_head(ERM(), GRID, named[0], named[1] if validated else None)
+    assert found.results == same.results
     assert not same.notes
     if validated:
         heads = fit_path(ERM(), SETTINGS, *train[:2])
         by_class = [temperature_scaled_loss(head, named[1]) for head in heads]
-        np.testing.assert_allclose([loss for _, loss in found.table], by_class, atol=1e-6)
+        np.testing.assert_allclose([loss for _, loss in found.results], by_class, atol=1e-6)
         own = [-head.predict_log_proba(held[0])[np.arange(len(held[1])), held[1]].mean() for head in heads]
         assert np.all(np.array(by_class) > np.array(own) + 0.05)  # control: over rows, the common class decides
 
 
 def test_large_grids_can_be_searched_without_a_concept():
-    found = choose_layer(
-        AFR(random_state=0), {"weight_decay": (1.0, 0.01), "gamma": (0.0, 4.0)}, *map(unbalanced, (0, 1))
-    )
-    assert len(found.table) == 4
+    found = tune_head(AFR(random_state=0), {"weight_decay": (1.0, 0.01), "gamma": (0.0, 4.0)}, *map(unbalanced, (0, 1)))
+    assert len(found.results) == 4
     assert found.head.get_params().items() >= found.parameters.items()
     assert CHOSEN_BY_CLASS in found.notes
 
 
 def test_a_concept_that_some_rows_have_is_used():
     one, other = rows(0), rows(1)
-    by_group = choose_layer(ERM(), GRID, (one.Z, one.y, one.concept), (other.Z, other.y, None))
+    by_group = tune_head(ERM(), GRID, (one.Z, one.y, one.concept), (other.Z, other.y, None))
     assert by_group.notes == (VALIDATION_IGNORED,)
-    assert by_group.table == choose_layer(ERM(), GRID, (one.Z, one.y, one.concept)).table
+    assert by_group.results == tune_head(ERM(), GRID, (one.Z, one.y, one.concept)).results
     few = np.where(np.arange(len(other.y)) < 100, other.concept, np.nan)  # control: some are known
-    assert not choose_layer(ERM(), GRID, (one.Z, one.y, one.concept), (other.Z, other.y, few)).notes
-    held = choose_layer(ERM(), GRID, (one.Z, one.y, None), (other.Z, other.y, other.concept))
+    assert not tune_head(ERM(), GRID, (one.Z, one.y, one.concept), (other.Z, other.y, few)).notes
+    held = tune_head(ERM(), GRID, (one.Z, one.y, None), (other.Z, other.y, other.concept))
     assert CHOSEN_BY_CLASS not in held.notes
-    assert held.table == choose_layer(ERM(), GRID, (one.Z, one.y, one.concept), (other.Z, other.y, other.concept)).table
+    assert (
+        held.results == tune_head(ERM(), GRID, (one.Z, one.y, one.concept), (other.Z, other.y, other.concept)).results
+    )
     with pytest.raises(LabelError, match="concept is missing"):
-        choose_layer(GroupWeighted(), GRID, (one.Z, one.y, None), (other.Z, other.y, other.concept))
+        tune_head(GroupWeighted(), GRID, (one.Z, one.y, None), (other.Z, other.y, other.concept))
 
 
 def test_groups_are_combinations_of_all_concepts():
@@ -378,12 +378,12 @@ def test_groups_are_combinations_of_all_concepts():
 
 def test_a_choice_at_the_edge_says_so():
     train = shifted(0, 2000, 0.95)
-    assert choose_layer(ERM(), {"weight_decay": (1.0, 0.1)}, train).edge == "smallest"
-    assert choose_head("ERM", train, None, 0).edge == ""  # the last step gained next to nothing
-    assert choose_head("GroupWeighted", train, None, 0).edge == "largest"
+    assert tune_head(ERM(), {"weight_decay": (1.0, 0.1)}, train).grid_edge == "smallest"
+    assert tune_named_head("ERM", train, None, 0).grid_edge == ""  # the last step gained next to nothing
+    assert tune_named_head("GroupWeighted", train, None, 0).grid_edge == "largest"
     noisy = shifted(0, 200, 0.5, d=60), shifted(1, 2000, 0.5, d=60)
-    middle = choose_layer(ERM(), {"weight_decay": (100.0, 0.05, 1e-9)}, *noisy)
-    assert middle.edge == ""
+    middle = tune_head(ERM(), {"weight_decay": (100.0, 0.05, 1e-9)}, *noisy)
+    assert middle.grid_edge == ""
     line = compare(train, train, None, ["none"], ["GroupWeighted"])[0]
-    assert line.edge == "largest"
-    assert line.to_dict()["edge_of_grid"] == "largest"
+    assert line.grid_edge == "largest"
+    assert line.to_dict()["grid_edge"] == "largest"

@@ -24,7 +24,7 @@ from unspur.datasets import make_toy
 from unspur.exceptions import GroupSizeError, InputError, LabelError
 from unspur.metrics import group_accuracy
 from unspur.report.tables import comparison_table
-from unspur.selection import GRIDS, PENALTIES, choose_layer, group_loss, select_head
+from unspur.selection import GRIDS, PENALTIES, group_loss, select_head, tune_head
 from unspur.solvers.coordinates import RowSpan
 
 
@@ -46,7 +46,7 @@ def test_every_combination_has_a_result(results):
         low, high = result.accuracy.worst_interval()
         assert low < result.accuracy.worst < high
         assert result.parameters["weight_decay"] in PENALTIES
-        assert (result.removed > 0) == (result.remover != "none")
+        assert (result.n_removed > 0) == (result.remover != "none")
 
 
 def test_long_names_of_removers_take_two_lines_of_the_table(results):
@@ -106,7 +106,7 @@ def test_a_class_that_only_validation_rows_have_is_named(left_out):
     some = three(0)
     train = some.select(some.y != left_out)
     with pytest.raises(LabelError, match=f"class '{left_out}', which the training rows do not have"):
-        choose_layer(ERM(), GRIDS["ERM"], train, three(2))
+        tune_head(ERM(), GRIDS["ERM"], train, three(2))
     for others in ((some, train), (train, some)):
         what = "test" if others[0] is some else "validation"
         with pytest.raises(LabelError, match=f"y of the {what} rows has the value '{left_out}', which the training"):
@@ -130,10 +130,10 @@ def test_validation_rows_without_a_concept_are_as_good_as_none():
     train, test, other = (rows(seed, n=400, rho=0.5) for seed in range(3))
     unknown = Rows(other.Z, other.y, [None] * 400)
     one, two = (compare(train, test, validation, ["none", "JSE"], ["ERM"]) for validation in (None, unknown))
-    assert [(result.problem, result.removed, result.validation_loss) for result in one] == [
-        (result.problem, result.removed, result.validation_loss) for result in two
+    assert [(result.problem, result.n_removed, result.validation_loss) for result in one] == [
+        (result.problem, result.n_removed, result.validation_loss) for result in two
     ]
-    assert one[1].removed
+    assert one[1].n_removed
 
 
 @pytest.mark.parametrize(
@@ -150,9 +150,9 @@ def test_rows_that_do_not_fit_are_refused_before_anything_is_fitted(change, mess
     train, good = rows(0, n=300), rows(1, n=300)
     bad = good._replace(**change(good))
     with pytest.raises(InputError, match=message.format(what="test")):
-        compare(train, bad, good, ["none"], ["ERM"], report=pytest.fail)
+        compare(train, bad, good, ["none"], ["ERM"], callback=pytest.fail)
     with pytest.raises(InputError, match=message.format(what="validation")):
-        compare(train, good, bad, ["none"], ["ERM"], report=pytest.fail)
+        compare(train, good, bad, ["none"], ["ERM"], callback=pytest.fail)
     with pytest.raises(InputError, match="The test rows are three things"):
         compare(train, None, None, ["none"], ["ERM"])
 
@@ -165,10 +165,10 @@ def test_columns_in_another_order_or_of_another_name_are_refused(change):
     moved, grid = (change(others[0]), *others[1:]), {"weight_decay": (0.1, 0.01)}
     head = ERM().fit(*train[:2])
     with pytest.raises(InputError, match="columns of the test rows are not those of the training rows"):
-        compare(train, moved, None, ["none"], ["ERM"], report=pytest.fail)
+        compare(train, moved, None, ["none"], ["ERM"], callback=pytest.fail)
     with pytest.raises(InputError, match="columns of the validation rows are not those of the training rows"):
-        compare(train, test, moved, ["none"], ["ERM"], report=pytest.fail)
-    for choose in (choose_layer, select_head):
+        compare(train, test, moved, ["none"], ["ERM"], callback=pytest.fail)
+    for choose in (tune_head, select_head):
         with pytest.raises(InputError, match="columns of the validation rows are not those of the training rows"):
             choose(ERM(), grid, train, moved)
         arrays = choose(ERM(), grid, rows(0, n=300), rows(2, n=300))
@@ -197,7 +197,7 @@ def test_rows_that_are_in_two_sets_are_noted():
 def test_selection_returns_the_table_it_decided_from_and_the_smallest_loss_wins():
     train, validation = rows(0), rows(3)
     found = select_head(ERM(), {"weight_decay": (1.0, 0.1, 0.01)}, train, validation)
-    losses = {tried["weight_decay"]: loss for tried, loss in found.table}
+    losses = {tried["weight_decay"]: loss for tried, loss in found.results}
     assert set(losses) == {1.0, 0.1, 0.01}
     assert found.parameters["weight_decay"] == min(losses, key=losses.get)
     again = ERM(weight_decay=0.1).fit(train.Z, train.y, concept=train.concept)
@@ -247,7 +247,7 @@ def test_every_remover_balances_the_same_classes():
     train, test = rows(0, rho=0.9), rows(1, rho=0.0)
     by_hand = LEACE(balance="group").fit(train.Z, train.y, concept=train.concept)
     left = train._replace(Z=by_hand.transform(train.Z))
-    head = choose_layer(ERM(random_state=0), {"weight_decay": PENALTIES}, left).head
+    head = tune_head(ERM(random_state=0), {"weight_decay": PENALTIES}, left).head
     expected = group_accuracy(test.y, head.predict(by_hand.transform(test.Z)), test.concept).worst
     balanced, plain = (compare(train, test, None, ["LEACE"], ["ERM"], balance=b)[0] for b in ("group", "none"))
     assert balanced.accuracy.worst == pytest.approx(expected)
@@ -286,7 +286,7 @@ def test_concepts_of_several_classes_are_compared():
         Rows(toy.Z, toy.y, kinds), Rows(toy.Z, toy.y, kinds), None, list(REMOVERS), ["ERM", "GroupWeighted"]
     )
     assert not [result.problem for result in results if result.problem]
-    assert {result.removed for result in results if result.remover in ("LEACE", "SAL", "RLACE")} == {2}
+    assert {result.n_removed for result in results if result.remover in ("LEACE", "SAL", "RLACE")} == {2}
 
 
 def wide_rows(seed, n=160, d=360):
@@ -308,7 +308,7 @@ def test_coordinates_of_the_span_change_no_answer(validated, monkeypatch):
     short = compare(*sets, names, heads)
     monkeypatch.setattr(RowSpan, "of", lambda *sets, **_: (None, list(sets)))
     for one, other in zip(short, compare(*sets, names, heads), strict=True):
-        assert (one.removed, one.parameters, one.problem) == (other.removed, other.parameters, "")
+        assert (one.n_removed, one.parameters, one.problem) == (other.n_removed, other.parameters, "")
         # A grid of more than penalties is searched at a tolerance of 1e-3, and so are folds.
         exact = one.head in ("ERM", "GroupWeighted", "SUBG", "DFR")
         assert one.validation_loss == pytest.approx(other.validation_loss, abs=1e-6 if exact else 1e-3)
@@ -528,7 +528,7 @@ def test_validation_rows_that_are_too_few_are_pooled_as_in_a_classifier():
     train, test, few = rows(0), rows(1, rho=0.0), rows(2, n=40)
     methods = ["none", "JSE"], ["GroupWeighted"]
     none, jse = compare(train, test, few, *methods)
-    assert jse.removed
+    assert jse.n_removed
     assert not jse.problem
     assert "training and validation rows were pooled and cross-fitted" in " ".join(jse.notes)
     assert jse.notes == none.notes  # all are evaluated on the same rows

@@ -72,10 +72,10 @@ def test_statistics_equal_the_formulas_of_the_paper_with_scalars_from_training_r
     )
     y, c = toy.y[held], toy.concept[held]
     assert_allclose(verdict.informative.t, t_by_hand(own - np.log(2), y, c), rtol=1e-5)
-    assert_allclose(verdict.own.t, t_by_hand(own - other, y, c, 0.03), rtol=1e-5)
+    assert_allclose(verdict.specific.t, t_by_hand(own - other, y, c, 0.03), rtol=1e-5)
     degrees = degrees_by_hand(own - other, y, c)
-    assert_allclose(verdict.own.degrees, degrees, rtol=1e-5)
-    assert_allclose(verdict.own.p, student.cdf(verdict.own.t, degrees), rtol=1e-5)
+    assert_allclose(verdict.specific.degrees, degrees, rtol=1e-5)
+    assert_allclose(verdict.specific.p, student.cdf(verdict.specific.t, degrees), rtol=1e-5)
     assert_allclose(verdict.losses[0, 3], own[(y == 1) & (c == 1)].mean(), rtol=1e-5)
     assert verdict.proper
 
@@ -145,7 +145,7 @@ def test_many_rows_sorted_by_group_are_tested_alike(monkeypatch, folds, options)
     by_group, own_by_group = verdicts()
     assert_allclose(own_by_group, own, rtol=1e-12)
     for found, wanted in zip(by_group, plain, strict=True):
-        for test in ("informative", "own"):
+        for test in ("informative", "specific"):
             assert_allclose(list(found[test].values()), list(wanted[test].values()), rtol=1e-9)
         assert found["loss_main"] == pytest.approx(wanted["loss_main"], rel=1e-11)
 
@@ -164,7 +164,7 @@ def test_only_relative_weights_matter_and_equal_weights_are_no_weights():
     for name, w in (("none", None), ("ones", np.full(900, 5.0)), ("some", weight), ("scaled", 1e6 * weight)):
         _, _, rows, counts = rows_with_folds(weight=w, rho=0.5)
         tests = DirectionTests()
-        t[name] = tests.test("main", tests.losses(rows, counts, np.eye(5)[[1]], CENTRE)).own.t
+        t[name] = tests.test("main", tests.losses(rows, counts, np.eye(5)[[1]], CENTRE)).specific.t
     assert_allclose(t["none"], t["ones"], rtol=1e-9)
     assert_allclose(t["some"], t["scaled"], rtol=1e-9)
     assert abs(t["none"] - t["some"]) > 1e-3
@@ -242,7 +242,7 @@ def test_a_constant_direction_is_no_evidence():
     tests = DirectionTests()
     verdict = tests.test("main", tests.losses(rows, counts, np.zeros((1, 5)), CENTRE))
     assert not verdict.proper
-    assert np.isfinite([verdict.informative.t, verdict.own.t, verdict.informative.p]).all()
+    assert np.isfinite([verdict.informative.t, verdict.specific.t, verdict.informative.p]).all()
 
 
 def groups_of(sizes, weight=None):
@@ -283,12 +283,12 @@ def test_degrees_of_freedom_are_those_of_the_groups_that_vary_most():
     """Ten noisy rows beside thousands: about nine degrees, and a threshold that is wider than the normal one."""
     rows = groups_of([3000, 10, 3000, 3000])
     tests = DirectionTests()
-    own = tests.test("main", tests.losses(rows, CellCounts.of(rows), np.eye(5)[[0]], CENTRE)).own
-    assert 8 < own.degrees < 12
-    assert own.p > norm.cdf(-abs(own.t))
-    assert_allclose(own.scaled(0.05, 1.0), own.t / -student.ppf(0.05, own.degrees))
+    specific = tests.test("main", tests.losses(rows, CellCounts.of(rows), np.eye(5)[[0]], CENTRE)).specific
+    assert 8 < specific.degrees < 12
+    assert specific.p > norm.cdf(-abs(specific.t))
+    assert_allclose(specific.scaled(0.05, 1.0), specific.t / -student.ppf(0.05, specific.degrees))
     even = groups_of([3000] * 4)
-    assert tests.test("main", tests.losses(even, CellCounts.of(even), np.eye(5)[[0]], CENTRE)).own.degrees > 5000
+    assert tests.test("main", tests.losses(even, CellCounts.of(even), np.eye(5)[[0]], CENTRE)).specific.degrees > 5000
 
 
 def test_folds_that_share_their_noise_widen_the_second_test():
@@ -307,5 +307,5 @@ def test_folds_that_share_their_noise_widen_the_second_test():
     losses = tests.losses(noisy, CellCounts.of(noisy), apart, np.zeros(10))
     assert losses.shared_noise == pytest.approx(share, abs=0.05)
     with_noise, without = (tests.test("main", value) for value in (losses, replace(losses, shared_noise=0.0)))
-    assert with_noise.own.error == pytest.approx(without.own.error * np.sqrt(1 + 2 * losses.shared_noise))
+    assert with_noise.specific.error == pytest.approx(without.specific.error * np.sqrt(1 + 2 * losses.shared_noise))
     assert with_noise.informative == without.informative

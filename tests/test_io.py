@@ -406,10 +406,10 @@ def _array(name, value):
     [
         (_set("trace", "delta", to="x"), "'delta' of the trace"),
         (_set("trace", "steps", 0, "reason", to=[]), "'reason' of 'steps' of the trace"),
-        (_set("trace", "steps", 0, "own", "t", to=[1]), "'t' of 'own'"),
-        (_set("trace", "steps", 0, "own", "degrees", to=-1), "-1 degrees of freedom"),
+        (_set("trace", "steps", 0, "specific", "t", to=[1]), "'t' of 'specific'"),
+        (_set("trace", "steps", 0, "specific", "degrees", to=-1), "-1 degrees of freedom"),
         (_set("trace", "steps", 0, "role", to="judge"), "role 'judge', and not of spurious or main"),
-        (_set("trace", "steps", 0, "own", "t", to=float("nan")), "a test has t = nan"),
+        (_set("trace", "steps", 0, "specific", "t", to=float("nan")), "a test has t = nan"),
         (_set("trace", "steps", 0, "level", to=None), "level of a test is None"),
         (_set("trace", "steps", 0, "level", to=2), "level of a test is 2, and not between"),
         (_set("trace", "steps", 0, "loss_main", to={"x": None}), "not those of four groups"),

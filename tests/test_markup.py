@@ -83,7 +83,7 @@ def test_a_table_is_accessible_and_escaped(results, name):
 def test_the_tables_say_what_the_text_says(results):
     cells = Reader(results["trace"]._repr_html_()).cells
     for step in results["trace"]:
-        assert {step.place, step.verdict.role, step.verdict.own.t_text} <= set(cells)
+        assert {step.place, step.verdict.role, step.verdict.specific.t_text} <= set(cells)
     assert "stopped: " + results["trace"].stopped in results["trace"]._repr_html_().replace("&lt;", "<").replace(
         "&gt;", ">"
     ).replace("&amp;", "&").replace("&quot;", '"').replace("&#x27;", "'")

@@ -154,7 +154,7 @@ def test_they_are_compared_and_broken_ones_do_not_break_the_rest(acme, toy):
     by_name = {(one.remover, one.head): one for one in found}
     assert len(by_name) == 9 * 3
     gap, erm = by_name["MeanGap", "Lenient"], by_name["MeanGap", "ERM"]
-    assert gap.removed == 1
+    assert gap.n_removed == 1
     assert gap.accuracy.worst == erm.accuracy.worst > 0.5
     assert "from acme import" in gap.python
     problems = {

@@ -67,7 +67,7 @@ def test_validation_rows_choose_and_then_train():
     layer = GroupWeighted(weight_decay=one.selection_.penalty, tol=1e-9)
     layer.fit(one.transform(both[0]), both[1], concept=both[2])
     assert_allclose(one.decision_function(TEST.Z), layer.decision_function(one.transform(TEST.Z)), atol=1e-4)
-    assert min(loss for _, loss in one.selection_.table) == one.selection_.loss
+    assert min(loss for _, loss in one.selection_.results) == one.selection_.loss
 
 
 def test_validation_rows_too_few_to_judge_on_are_pooled_and_it_says_so():
@@ -89,7 +89,7 @@ def test_penalties_are_chosen_on_rows_left_out():
     Z[:, 1] += 2.0 * concept
     chosen = RobustClassifier(random_state=0).fit(Z, y, concept=concept)
     assert chosen.selection_.penalty >= 0.01
-    losses = {tried["weight_decay"]: loss for tried, loss in chosen.selection_.table}
+    losses = {tried["weight_decay"]: loss for tried, loss in chosen.selection_.results}
     assert losses[1e-6] > losses[chosen.selection_.penalty] + 0.02
 
 
@@ -155,7 +155,7 @@ def test_it_is_saved_in_one_file_with_its_removal(model, tmp_path):
     assert_array_equal(again.transform(TEST.Z), model.transform(TEST.Z))
     assert str(again.remover_.trace_) == str(model.remover_.trace_)
     assert again.remover_.certificate_.to_dict() == model.remover_.certificate_.to_dict()
-    assert again.selection_.table == model.selection_.table
+    assert again.selection_.results == model.selection_.results
     assert_array_equal(again.predict(TEST.Z), model.predict(TEST.Z))
     fitted(clone(again))  # its parameters make the same classifier
     model.remover_.save(tmp_path / "alone.safetensors")

@@ -268,7 +268,7 @@ def test_penalties_are_compared_by_solved_heads():
     rng = np.random.default_rng(0)
     y, concept = rng.integers(0, 2, size=(2, 250))
     Z = rng.normal(size=(250, 300)) + 5.0 * np.outer(2 * y - 1, np.arange(300) == 150)
-    table = RobustClassifier(LEACE(), random_state=0).fit(Z, y, concept=concept).selection_.table
+    table = RobustClassifier(LEACE(), random_state=0).fit(Z, y, concept=concept).selection_.results
     losses = [loss for _, loss in table]
     assert max(losses) < 0.1  # it was log 2 at the smallest penalty
 
@@ -292,7 +292,7 @@ def test_rows_without_a_concept_count_for_nothing_even_where_they_are_most(valid
         toy.Z[known], toy.y[known], concept=concept[known], **(short if validated else {})
     )
     assert some.selection_.penalty == rest.selection_.penalty or not validated  # folds are drawn by row
-    losses = [loss for _, loss in some.selection_.table]
+    losses = [loss for _, loss in some.selection_.results]
     assert max(losses) < np.log(2.0)  # logits of other rows would predict nothing
     assert abs(some.score(other.Z, other.y) - rest.score(other.Z, other.y)) < 0.02
 
@@ -376,10 +376,10 @@ def test_a_penalty_that_no_fold_can_choose_is_the_default(tmp_path, head, films)
     model = RobustClassifier(LEACE(), head, random_state=0)
     model.fit(TRAIN.Z, TRAIN.y, concept=TRAIN.concept, clusters=films)
     assert model.head_.weight_decay == head.weight_decay
-    assert model.selection_.table == ()
+    assert model.selection_.results == ()
     assert model.notes_[-1].startswith("The rows lie in too few clusters to hold some out, so no penalty")
     model.save(tmp_path / "model.safetensors")
     assert load(tmp_path / "model.safetensors").notes_ == model.notes_
     model.fit(TRAIN.Z, TRAIN.y, concept=TRAIN.concept, clusters=np.arange(1000) // 10)  # control
-    assert len(model.selection_.table) > 1
+    assert len(model.selection_.results) > 1
     assert not model.notes_

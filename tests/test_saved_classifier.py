@@ -107,7 +107,7 @@ def test_a_loaded_classifier_that_is_fitted_again_is_what_the_saved_one_would_be
     for name in ("m", "again"):
         loaded = load(tmp_path / f"{name}.safetensors").fit(Z[rows], Y[rows], concept=CONCEPT[rows])
         np.testing.assert_array_equal(loaded.coef_, model.coef_)
-        assert loaded.selection_.table == model.selection_.table
+        assert loaded.selection_.results == model.selection_.results
 
 
 def test_what_is_written_again_is_read(sound, tmp_path):

@@ -10,8 +10,8 @@ from unspur import ERM, audit
 
 PART = "audit"
 COLUMNS = 10
-#: Strength of the concept in X at which a plain layer on many rows has a gap of so many points, at an agreement of 0.9.
-#: The last test measures the gaps again.
+#: Strength of the concept in X at which an unweighted head on many rows has a gap of so many points, at an agreement of
+#: 0.9. The last test measures the gaps again.
 STRENGTHS = {0: 0.14, 5: 0.75, 10: 1.09, 15: 1.38, 20: 1.66}
 AGREEMENT = 0.9
 
@@ -58,7 +58,7 @@ def test_a_column_is_named_at_most_at_the_level(kind, tally, effort):
     tables = effort.times(8, 500)
     line = tally(f"no column is named: ten columns, {kind}")
     found = [null_table(kind, seed, 500) for seed in range(tables)]
-    wrong = sum(bool(one.named) for one in found)
+    wrong = sum(bool(one.flagged) for one in found)
     drawn = [column for one in found for column in one.columns if column.name.startswith("drawn")]
     line.trials(tables, tables - wrong)
     line.figure = f"false alarms {percent(wrong, tables)}"
@@ -85,7 +85,7 @@ def finds(seed, strength, n=2000):
     X, y, concept = planted(rng, n, strength)
     others = {f"random {j}": rng.integers(2, size=n) for j in range(COLUMNS - 1)}
     found = audit(X, y, {"planted": concept, **others}, probe_all=False, random_state=seed)
-    return "planted" in [column.name for column in found.named]
+    return "planted" in [column.name for column in found.flagged]
 
 
 @pytest.mark.parametrize("gap", STRENGTHS)

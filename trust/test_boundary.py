@@ -42,7 +42,7 @@ def test_the_second_test_is_exact_at_its_boundary_and_the_first_conservative(gro
     for n in HELD_OUT[groups][: effort.times(-1, 4)]:
         world = World("equal", groups, n, heavy, task=0.5, d=2)
         judged = [verdicts(world, seed) for seed in range(sets)]
-        p = np.array([both[0].own.p for both in judged])
+        p = np.array([both[0].specific.p for both in judged])
         below, above = int(np.sum(p < LEVEL)), int(np.sum(p > 1 - LEVEL))
         knows = sum(both[1].informative.p < LEVEL for both in judged)
         counted = {"smallest": int(world.counts.min()), "spurious": below, "main": above, "informative": knows}

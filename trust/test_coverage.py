@@ -5,7 +5,7 @@ holds if it covers as many sets as go with its level (`covering.least`). All int
 or more whatever the setting, so that most cover more often; `line.data` has rate and mean width of every cell.
 
 Without intervals of their own, and so not here: description length, reconstruction (explained variance, error), angles
-and shared variance of subspaces, `worst_corrected` (a point, whose bias is shown), `average_weighted`.
+and shared variance of subspaces, `worst_corrected` (a point, whose bias is shown), `weighted_average`.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def judged(rng, rows, accuracy, weight=None):
     concept = np.repeat([0, 1], rows)
     right = rng.random(len(concept)) < accuracy
     z = np.where(right, 2.0 * concept - 1, 1.0 - 2 * concept)[:, None]
-    return leakage(*SIGN, Z_test=z, concept_test=concept, sample_weight_test=weight, penalty=0.1)
+    return leakage(*SIGN, X_test=z, concept_test=concept, sample_weight_test=weight, penalty=0.1)
 
 
 def test_leakage_on_test_rows(tally, effort):
@@ -274,7 +274,7 @@ def test_leakage_by_folds(tally, effort):
             if shift:
                 many = classes(rng, 10_000, d, shift, prevalence)
                 fresh = [classes(rng, round(0.8 * n), d, shift, prevalence) for _ in range(sets)]
-                known = [leakage(*few, Z_test=many[0], concept_test=many[1], penalty=0.1).accuracy for few in fresh]
+                known = [leakage(*few, X_test=many[0], concept_test=many[1], penalty=0.1).accuracy for few in fresh]
                 truth = float(np.mean(known))
             found = [
                 leakage(*classes(rng, n, d, shift, prevalence), penalty=0.1, random_state=int(rng.integers(2**31)))

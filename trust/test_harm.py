@@ -10,7 +10,7 @@ import pytest
 from trust.simulating import DESIGNS, fitted, percent, upper_bound
 from trust.worlds import Groups, World
 from unspur import JSE
-from unspur.compare import choose_head
+from unspur.compare import tune_named_head
 from unspur.exceptions import GroupSizeError, LabelError
 
 PART = "no harm"
@@ -35,7 +35,7 @@ def accuracy(world, seed, fit, drawn):
     """Accuracy of a last layer on balanced rows, in percent, trained on the rows as they are and as they became."""
     judges = world.draw(np.random.default_rng([seed, 1]), JUDGES)
     layers = {
-        rows: choose_head("ERM", (rows(drawn.Z), drawn.y, drawn.concept), None, seed).head
+        rows: tune_named_head("ERM", (rows(drawn.Z), drawn.y, drawn.concept), None, seed).head
         for rows in (np.asarray, fit.transform)
     }
     before, after = (100 * np.mean(layer.predict(rows(judges.Z)) == judges.y) for rows, layer in layers.items())

@@ -204,7 +204,7 @@ def test_weighted_shares(tally, effort):
         concept = rng.permutation(np.arange(n) % 2)
         answers, weight = np.where(rng.random(n) < 0.7, concept, 1 - concept), np.exp(rng.standard_normal(n))
         found = leakage(
-            *train, Z_test=2.0 * answers[:, None] - 1, concept_test=concept, sample_weight_test=weight, penalty=0.1
+            *train, X_test=2.0 * answers[:, None] - 1, concept_test=concept, sample_weight_test=weight, penalty=0.1
         )
         theirs = frame_of(concept, answers, concept, sample_params={"sample_weight": weight})
         line.trial(np.allclose(found.recall, theirs.by_group.to_numpy(), rtol=1e-12))

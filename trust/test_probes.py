@@ -43,7 +43,7 @@ def contest(case):
             z, fresh = remover.transform(z), remover.transform(fresh)
         except InputError:  # too few rows of a group: then the rows as they are
             pass
-    ours = leakage(z, concept, Z_test=fresh, concept_test=truth, random_state=0).accuracy
+    ours = leakage(z, concept, X_test=fresh, concept_test=truth, random_state=0).accuracy
     theirs = peers(z, concept, fresh, truth)
     name = max(theirs, key=lambda one: theirs[one])
     return ours, name, theirs[name]

@@ -2,7 +2,7 @@
 
 Where the concept is not in the rows, nothing may be removed. Where one direction serves both labels equally, the
 second test stands at its boundary for both roles, so each is accepted at the level and either of them at up to twice
-that; with ``correction="looks"`` at the level.
+that; with ``correction="familywise"`` at the level.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def test_all_looks_together_keep_the_level_when_asked(design, tally, effort):
     cells = []
     for heavy in (False, True):
         world = World("equal", "balanced", n, heavy, task=0.5)
-        corrected, plain = (fit_sets(world, sets, design=design, correction=c) for c in ("looks", "none"))
+        corrected, plain = (fit_sets(world, sets, design=design, correction=c) for c in ("familywise", "none"))
         any_wrong, without = (sum(fit.spurious + fit.main > 0 for fit in fits) for fits in (corrected, plain))
         cells.append(cell(world, design, sets, either=any_wrong, without=without))
         line.trials(sets, sets - any_wrong)

@@ -121,7 +121,7 @@ def audited(name: str, work: Path) -> dict[str, Any]:
     found = audit(X[train], {task: y[train]}, {k: v[train] for k, v in labels.items()}, random_state=0)
     first = found.recommended
     kept = {"rows": int(train.sum()), "test_rows": int(test.sum()), "accuracy": found.accuracy}
-    kept |= {"named": len(found.named), "judged": len(found.columns), "not_judged": len(found.not_judged)}
+    kept |= {"named": len(found.flagged), "judged": len(found.columns), "not_judged": len(found.skipped)}
     kept["columns"] = [described(column) for column in found.columns[:SHOWN]]
     kept["recommended"], kept["methods"] = first and first.name, []
     if first is not None and first.kind == "classes":
@@ -131,7 +131,7 @@ def audited(name: str, work: Path) -> dict[str, Any]:
             assert one.accuracy is not None, one.problem
             low, high = one.accuracy.worst_interval()
             kept["methods"].append(
-                {"remover": one.remover, "head": one.head, "removed": one.removed, "worst": one.accuracy.worst}
+                {"remover": one.remover, "head": one.head, "removed": one.n_removed, "worst": one.accuracy.worst}
                 | {"low": low, "high": high, "average": one.accuracy.average}
             )
     return kept
@@ -143,7 +143,7 @@ def described(column: AuditedColumn) -> dict[str, Any]:
 
     return {
         "name": column.name,
-        "named": column.named,
+        "named": column.flagged,
         "association": of(column.association),
         "visibility": of(column.visibility),
         "gap": of(column.gap),
@@ -157,13 +157,13 @@ TEXT = """# What the audit finds on real data
 
 `unspur audit` on embeddings of frozen networks (EfficientNet-Lite0, MiniLM), with all labels of the data and properties
 of their pictures and texts as columns ([the guide](../../docs/guides/audit.md) explains the columns). Brackets are 95 %
-intervals. A mark says that the column is named: associated with the task, visible, and used, after correction for the number of
+intervals. A mark says that the column is flagged: associated with the task, visible, and used, after correction for the number of
 columns. Then the first column that it recommends is removed by JSE, from two thirds of the rows, and accuracies are those
 of the worst group of task and column among the other third. Heads have penalties chosen on held-out training rows.
 
 {parts}
 
-A named column is not wrong by itself. Cheekbones and an open mouth are part of a smile, and a negation is often part of a
+A flagged column is not wrong by itself. Cheekbones and an open mouth are part of a smile, and a negation is often part of a
 contradiction. Removing them does not make a better model of smiles, and the audit leaves that to you.
 """
 TITLES = {
@@ -186,7 +186,7 @@ def part(name: str, found: dict[str, Any]) -> str:
         f"## {TITLES[name]}",
         "",
         f"{found['rows']:,} rows; an unweighted head has {100 * found['accuracy']:.1f} %. {found['judged']} columns were judged, "
-        f"{found['named']} are named, and {found['not_judged']} could not be judged.",
+        f"{found['named']} are flagged, and {found['not_judged']} could not be judged.",
         "",
         "| column | association (V) | visible, % | gap, points | smallest group |",
         "| --- | ---: | ---: | ---: | ---: |",

@@ -18,7 +18,7 @@ Labels
     The task is known for all rows. The concept is known for k training rows, drawn at random, the same for all methods:
     k = 0, 50, 200, 1,000 and all. It is known for no validation row.
 
-Methods without labels, whose parameters are chosen on validation rows by the classes of y (`selection.choose_layer`)
+Methods without labels, whose parameters are chosen on validation rows by the classes of y (`selection.tune_head`)
     ERM; ERM with equal weight for classes; JTT; AFR; DFR with classes as groups (class-balanced retraining on half of
     the training rows)
 Methods with k labels
@@ -64,7 +64,7 @@ from unspur import AFR, DFR, ERM, JTT, LEACE, GroupWeighted, RobustClassifier
 from unspur.embed.store import EmbeddingStore, is_store
 from unspur.exceptions import UnspurError
 from unspur.metrics import group_accuracy
-from unspur.selection import GRIDS, PENALTIES, choose_layer
+from unspur.selection import GRIDS, PENALTIES, tune_head
 from unspur_paper.datasets.resampling import agreeing
 from unspur_paper.experiments.stores import store_folder
 from unspur_paper.rows import Rows
@@ -112,7 +112,7 @@ def tasks(train: Rows, validation: Rows, number: int) -> Iterator[Task]:
     """Every method with every number of labels."""
 
     def chosen(head: Any, grid: Any, rows: Any, held_out: Any = None) -> tuple[Any, dict[str, Any]]:
-        found = choose_layer(head.set_params(random_state=number), grid, rows, held_out, seed=number)
+        found = tune_head(head.set_params(random_state=number), grid, rows, held_out, seed=number)
         return found.head, {"parameters": found.parameters}
 
     unlabelled, held_out = (train.Z, train.y, None), (validation.Z, validation.y, None)

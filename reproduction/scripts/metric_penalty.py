@@ -28,7 +28,7 @@ from regret import Run, splits
 from scipy.optimize import minimize
 
 from unspur import JSE
-from unspur.compare import choose_head, fit_remover
+from unspur.compare import fit_remover, tune_named_head
 from unspur.metrics import group_accuracy
 from unspur.removers.joint import ExactSolver
 from unspur.selection import penalty_grid
@@ -123,7 +123,7 @@ def evaluate(run: Run, embeddings: Path) -> list[dict[str, Any]]:
             jse = MixedJSE(metric=constraint, penalty_metric=penalty, random_state=run.number)
         fit_remover(jse, train.labelled(), validation.labelled())
         left = [replace(rows, Z=jse.transform(rows.Z)) for rows in (train, validation, test)]
-        chosen = choose_head("GroupWeighted", left[0].labelled(), left[1].labelled(), run.number, penalties)
+        chosen = tune_named_head("GroupWeighted", left[0].labelled(), left[1].labelled(), run.number, penalties)
         found = group_accuracy(left[2].y, chosen.head.predict(left[2].Z), left[2].concept)
         lines.append(
             {

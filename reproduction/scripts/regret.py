@@ -19,7 +19,7 @@ The last two draws and the last network of every set are set aside: nothing is c
 Methods
     Every remover (groups of equal weight), followed by a plain and by a group-weighted layer; every layer on the rows
     as they are. JSE at τ = 0, 0.1, 0.25, 0.5, 0.75, 1. All get the same rows: removers and layers are fitted on training
-    rows; directions are judged, and penalties chosen, on validation rows by `unspur.selection.choose_layer`.
+    rows; directions are judged, and penalties chosen, on validation rows by `unspur.selection.tune_head`.
     "GroupWeighted+" is the group-weighted layer with that penalty, fitted again on training and validation rows.
     Rules for τ, all by the temperature-scaled loss of the group-weighted layer on validation rows, groups alike:
     A takes the least of τ ≥ 0.25; B, of all τ within two standard errors of the least, the one nearest to 0.25.
@@ -64,7 +64,7 @@ from scipy.stats import t as student
 from sklearn.base import clone
 
 from unspur import JSE, RobustClassifier, Subspace
-from unspur.compare import choose_head, fit_remover, make_remover
+from unspur.compare import fit_remover, make_remover, tune_named_head
 from unspur.datasets import embed_images, label_axes, make_photodigits, make_toy
 from unspur.metrics import group_accuracy
 from unspur.selection import penalty_grid
@@ -175,7 +175,7 @@ def evaluate(run: Run, embeddings: Path, methods: str) -> list[dict[str, Any]]:
         weighted, again = None, {}
         for layer in which:
             start = time.perf_counter()
-            chosen = choose_head(layer, left[0].labelled(), left[1].labelled(), run.number, penalties)
+            chosen = tune_named_head(layer, left[0].labelled(), left[1].labelled(), run.number, penalties)
             spent = seconds + time.perf_counter() - start
             held_out = group_accuracy(left[1].y, chosen.head.predict(left[1].Z), left[1].concept)
             measured = {"penalty": chosen.penalty, "loss": chosen.loss, "validation_worst": float(held_out.worst)}

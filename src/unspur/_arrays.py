@@ -101,7 +101,7 @@ def to_original_type(result: Any, x: Any) -> Any:
     return array_api_compat.array_namespace(x).from_dlpack(result)
 
 
-def on_numpy(x: Any) -> Any:
+def to_numpy(x: Any) -> Any:
     """A tensor as a NumPy array (bfloat16, which NumPy lacks, as float32); anything else unchanged."""
     x = as_tensor(x)
     if not is_tensor(x):
@@ -110,14 +110,14 @@ def on_numpy(x: Any) -> Any:
     return (plain.float() if str(plain.dtype) == "torch.bfloat16" else plain).numpy()
 
 
-def place(host: Array, x: Array) -> Array:
+def to_device(host: Array, x: Array) -> Array:
     """A NumPy array on the device of `x`, in its own dtype."""
     if isinstance(x, np.ndarray):
         return host
     return _sent(host, x)
 
 
-def like(host: Array, x: Array) -> Array:
+def to_device_like(host: Array, x: Array) -> Array:
     """A NumPy array on the device and in the dtype of `x`; copied only if necessary."""
     if isinstance(x, np.ndarray):
         return host.astype(x.dtype, copy=False)
@@ -160,12 +160,12 @@ def rounded(x: Array, kind: str) -> Array:
     return x.to(getattr(namespace(x), kind)).to(x.dtype)
 
 
-def matching(x: Array, other: Array) -> Array:
+def astype_like(x: Array, other: Array) -> Array:
     """`x` in the dtype of `other`, an array of the same library; copied only if necessary."""
     return x.astype(other.dtype, copy=False) if isinstance(x, np.ndarray) else x.to(other.dtype)
 
 
-def counting(n: int, x: Array) -> Array:
+def arange_like(n: int, x: Array) -> Array:
     """0, 1, …, n − 1 on the device of `x`."""
     return np.arange(n) if isinstance(x, np.ndarray) else namespace(x).arange(n, device=x.device)
 
@@ -193,7 +193,7 @@ def at_least(x: Array, least: float) -> Array:
     return np.maximum(x, least) if isinstance(x, np.ndarray) else x.clamp(min=least)
 
 
-def lines(x: Array, which: Array) -> Array:
+def take_rows(x: Array, which: Array) -> Array:
     """Rows of a small matrix by index; `which` is on the host."""
     if isinstance(x, np.ndarray):
         return x[which]
@@ -205,10 +205,10 @@ def columns_at(table: FloatArray, codes: Array, x: Array) -> Array:
     """Columns of a small table on the host by code, shape (k, m), on the device and in the dtype of `x`."""
     if isinstance(x, np.ndarray):
         return table.astype(x.dtype, copy=False).take(codes, axis=1)
-    return like(table, x)[:, codes]
+    return to_device_like(table, x)[:, codes]
 
 
-def one_of_each(x: Array, column: Array) -> Array:
+def take_along(x: Array, column: Array) -> Array:
     """Entry ``x[i, column[i]]`` of every row, shape (m,)."""
     if isinstance(x, np.ndarray):
         return x[np.arange(len(column)), column]
@@ -224,12 +224,12 @@ def sum_by(codes: Array, values: Array, width: int) -> Array:
     if isinstance(values, np.ndarray) and (width > MAX_ONE_HOT_WIDTH or len(values) < MIN_ONE_HOT_LINES):
         return np.stack([np.bincount(codes, weights=line, minlength=width) for line in values])
     # For tensors never bincount, which waits for the device to say how long its result is and adds in no fixed order.
-    return values @ place(np.eye(width), values)[codes]
+    return values @ to_device(np.eye(width), values)[codes]
 
 
 def rows_at(x: Array, rows: Any) -> Array:
     """Rows of an array by slice or by an index array on the host."""
-    return x[rows] if isinstance(x, np.ndarray) or isinstance(rows, slice) else x[place(rows, x)]
+    return x[rows] if isinstance(x, np.ndarray) or isinstance(rows, slice) else x[to_device(rows, x)]
 
 
 @contextmanager
@@ -269,7 +269,7 @@ def result_to_host(value: Any) -> Any:
     dtype, and a zero-dimensional tensor becomes a number.
     """
     tensors = list(_tensors(value))
-    return _replaced(value, iter(_to_numpy(tensors))) if tensors else value
+    return _replaced(value, iter(_transferred(tensors))) if tensors else value
 
 
 def _tensors(value: Any) -> Iterator[Any]:
@@ -295,7 +295,7 @@ def _replaced(value: Any, arrays: Iterator[Any]) -> Any:
     return value
 
 
-def _to_numpy(tensors: list[Any]) -> list[Any]:
+def _transferred(tensors: list[Any]) -> list[Any]:
     """Tensors of one device as NumPy arrays, packed into bytes so that there is one transfer."""
     xp = namespace(tensors[0])
     wide = [(tensor.to(xp.float64) if tensor.is_floating_point() else tensor).contiguous() for tensor in tensors]

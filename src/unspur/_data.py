@@ -26,7 +26,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from unspur._arrays import is_tensor, on_numpy, rows_at
+from unspur._arrays import is_tensor, rows_at, to_numpy
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur._validation import checked_weights, checked_z, require_finite, require_same_columns
 from unspur.clusters import (
@@ -79,7 +79,7 @@ class LabelledData:
     inferred : probabilities (n, m) of the m classes of `concept`, used where it is not known; None if not inferred.
     expected_counts : expected number of rows in each group, shape (n_classes, n_concepts), if the weights give groups
         equal totals already (`with_inferred_groups`); else None.
-    removal : map that is applied before a last layer and folded into its weights, or None.
+    removal : map that is applied before a head and folded into its weights, or None.
     stacked_sets : the data sets that were stacked (`stacked`), each on its own backend; X is then that of the first.
     """
 
@@ -256,7 +256,7 @@ class LabelledData:
         wide = backend_of(self.X) in ("memory", "torch") and len(self) <= self.X.shape[1]
         if balanced in self._geometries or not wide:
             return np.diag(self.geometry(self.source(), balanced=balanced).second)
-        X, weight = np.asarray(on_numpy(self.X), dtype=np.float64), self.row_weights(balanced=balanced)
+        X, weight = np.asarray(to_numpy(self.X), dtype=np.float64), self.row_weights(balanced=balanced)
         return np.asarray(weight @ (X - weight @ X) ** 2)
 
     def source(self) -> RowSource:
@@ -341,7 +341,7 @@ class LabelledData:
 
             ω_i = weight_i Σ_s P(s | x_i, y_i) / N(y_i, s),      N(y, s) = Σ_i weight_i P(s | x_i, y_i)  over rows of y
 
-        P is 0 or 1 where the concept is known. The loss of a last layer does not depend on the concept, so this is its
+        P is 0 or 1 where the concept is known. The loss of a head does not depend on the concept, so this is its
         expected mean over groups. The result has a group for each class of the main label.
         """
         if self.inferred is None:
@@ -647,7 +647,7 @@ def decode_rows(
     label = decoded(y, main, classes=None if like is None else like.main.classes)
     if not label.present.all():
         raise LabelError(
-            f"{main} is missing in {np.sum(~label.present)} {what} rows; a last layer needs it in all. Drop those rows."
+            f"{main} is missing in {np.sum(~label.present)} {what} rows; a head needs it in all. Drop those rows."
         )
     concepts = tuple(
         decoded(columns[name], name, missing=missing, classes=known.get(name)) for name in known or columns
@@ -666,7 +666,7 @@ def as_matrix(rows: Any, what: str) -> Array:
     """Rows as a NumPy array of shape (n, d) in their own dtype; rows that are not in memory are an error."""
     if hasattr(rows, "compute") or hasattr(rows, "blocks"):
         raise InputError(f"The {what} rows are a {type(rows).__name__}; a report needs a few thousand rows in memory.")
-    z = np.asarray(on_numpy(rows))
+    z = np.asarray(to_numpy(rows))
     if z.dtype == object:  # a DataFrame of mixed columns
         try:
             z = z.astype(np.float64)

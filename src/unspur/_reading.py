@@ -1,4 +1,4 @@
-"""Read files that nobody vouches for: .npy, JSON and text; and name their columns in messages.
+"""Read untrusted files (.npy, JSON, text), and name their columns in messages.
 
 A file that cannot be read raises a `ValueError` with a short reason, which the caller turns into an error that names
 the file. Nothing here trusts what a file says about its size, waits for a pipe, overflows the stack on nested brackets,

@@ -17,7 +17,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval, Options, StrOptions
 from sklearn.utils.validation import validate_data
 
-from unspur._arrays import as_tensor, is_of, on_numpy
+from unspur._arrays import as_tensor, is_of, to_numpy
 from unspur._reading import brief
 from unspur._typing import Array, FloatArray
 from unspur.exceptions import ArgumentError, InputError, NotFiniteError
@@ -231,7 +231,7 @@ def checked_weights(given: Array | None, name: str, n: int, *, relative: bool = 
         return np.ones(n)
     if np.ma.isMaskedArray(given) and np.ma.getmaskarray(given).any():
         raise InputError(f"{name} has masked values. Use zero for rows that should not count.")
-    weight = np.asarray(on_numpy(given))
+    weight = np.asarray(to_numpy(given))
     if weight.shape != (n,) or weight.dtype.kind not in "biuf":
         raise InputError(f"{name} is {weight.dtype} of shape {weight.shape}; {n} real numbers are needed, one per row.")
     weight = weight.astype(np.float64)

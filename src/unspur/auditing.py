@@ -1,4 +1,4 @@
-"""Audit: which columns travel with the task, are visible in the embedding, and are used by a plain last layer.
+"""Audit: which columns travel with the task, are visible in the embedding, and are used by an unweighted head.
 
 Each column is asked three questions, on the rows where it is known:
 
@@ -7,13 +7,13 @@ Each column is asked three questions, on the rows where it is known:
 *visible*: does a linear probe predict it from the rows, where every combination of task and value weighs the same?
 Without these weights, anything that travels with the task would be visible through the task alone.
 
-*used*: does a plain layer (ERM) err more often where the column contradicts the task? Within a class of the task, a row
-is *aligned* if its value is more frequent in that class than overall, and *conflicting* otherwise. The gap is the
+*used*: does an unweighted head (ERM) err more often where the column contradicts the task? Within a class of the task,
+a row is *aligned* if its value is more frequent in that class than overall, and *conflicting* otherwise. The gap is the
 accuracy on aligned rows minus that on conflicting rows, averaged over the classes of the task. Predictions are
 cross-fitted, once for all columns.
 
-A column is named if all three are significant. The largest of its three p-values is a p-value of "at least one of the
-three does not hold", and Holm's procedure corrects it for the number of columns. Whether a column that is named is
+A column is flagged if all three are significant. The largest of its three p-values is a p-value of "at least one of the
+three does not hold", and Holm's procedure corrects it for the number of columns. Whether a flagged column is
 spurious is not for a test to say: high cheekbones travel with smiling, and rightly so.
 """
 
@@ -69,7 +69,7 @@ BINS = 3
 #: P-values of gaps below this are computed exactly, for up to so many classes, on a grid of so many points for each
 #: standard deviation and class.
 MAX_P_EXACT, MAX_EXACT_CLASSES, GRID_POINTS = 0.2, 10, 100
-#: Folds of the plain layer and of the probes.
+#: Folds of the head and of the probes.
 FOLDS = 5
 #: Most rows of a probe, and up to how many of them it is cross-fitted. With more it is trained on one half and tested
 #: on the other, since cross-fitted rows tell as much as half as many tested once, and folds take five times as long.
@@ -79,14 +79,14 @@ MAX_RECOMMENDED_ASSOCIATION = 0.95
 #: Fewest rows of a group (class of the task, value) for a report that holds out `TEST_SHARE` of them: as many test rows
 #: as the tests of a direction need, and more to fit it.
 MIN_REMOVABLE_ROWS = math.ceil(SMALLEST_GROUP / TEST_SHARE)
-#: Columns that a table shows, besides those that are named, and columns not judged that it lists.
-COLUMNS_SHOWN, NOT_JUDGED_SHOWN = 20, 10
+#: Columns that a table shows, besides those that are flagged, and skipped columns that it lists.
+COLUMNS_SHOWN, SKIPPED_SHOWN = 20, 10
 #: Most columns of a terminal for names in the table.
 NAME_WIDTH = 20
 _LEADING_ZERO = re.compile(r"[+-]?0\d")
 _ISO_DATE = re.compile(r"\d{4}-\d\d(-\d\d)?(\D|$)")
 
-NAMED = "travels with the task, visible, and used: you decide whether it is spurious"
+FLAGGED = "travels with the task, visible, and used: you decide whether it is spurious"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +119,9 @@ class AuditedColumn:
     association : Cramér's V with the task, from 0 (independent) to 1, corrected for its bias; the test is two-sided.
     visibility : balanced accuracy of a linear probe; None if there was no time to train one (see `audit`).
     chance : accuracy of guessing, one over the number of values.
-    gap : accuracy of a plain layer on aligned rows minus that on conflicting rows; the test is one-sided.
+    gap : accuracy of an unweighted head on aligned rows minus that on conflicting rows; the test is one-sided.
     aligned, conflicting : the two accuracies, averaged over the classes of the task.
-    named : whether all three are significant after Holm's correction.
+    flagged : whether all three are significant after Holm's correction.
     verdict : the same in words.
     notes : what else a reader should know, such as bins or pooled values.
     """
@@ -137,7 +137,7 @@ class AuditedColumn:
     gap: Estimate
     aligned: float
     conflicting: float
-    named: bool = False
+    flagged: bool = False
     verdict: str = ""
     notes: tuple[str, ...] = ()
 
@@ -153,43 +153,45 @@ class AuditedColumn:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """Columns of a table, ranked by how surely a plain layer uses them.
+    """Columns of a table, ranked by how surely an unweighted head uses them.
 
     Attributes
     ----------
     main : name of the task.
-    columns : those that were judged. Named ones come first, then the largest lower bound of the gap.
-    not_judged : the other columns, each with the reason.
+    columns : those that were judged. Flagged ones come first, then the largest lower bound of the gap.
+    skipped : the columns that were not judged, each with the reason.
     rows : rows that the audit used.
-    accuracy : cross-fitted accuracy of the plain layer, each class of the task counting the same.
+    n_rows_total : rows of which these are a random sample; the same number if all were used.
+    accuracy : cross-fitted accuracy of the head, each class of the task counting the same.
     level : significance level of all columns together.
     notes : what else a reader should know.
-    drawn_from : rows of which the audited ones are a random sample; 0 if they are all.
     """
 
     main: str
     columns: tuple[AuditedColumn, ...]
-    not_judged: Mapping[str, str]
+    skipped: Mapping[str, str]
     rows: int
+    n_rows_total: int
     accuracy: float
     level: float
     notes: tuple[str, ...] = ()
-    drawn_from: int = 0
 
     @property
-    def named(self) -> tuple[AuditedColumn, ...]:
+    def flagged(self) -> tuple[AuditedColumn, ...]:
         """Columns that travel with the task, are visible, and are used."""
-        return tuple(column for column in self.columns if column.named)
+        return tuple(column for column in self.columns if column.flagged)
 
     @property
     def recommended(self) -> AuditedColumn | None:
-        """The first named column whose removal can be fitted and tested, and that is not nearly the task itself."""
-        removable = (column for column in self.named if not (column.is_nearly_the_task or self.has_small_group(column)))
+        """The first flagged column whose removal can be fitted and tested, and that is not nearly the task itself."""
+        removable = (
+            column for column in self.flagged if not (column.is_nearly_the_task or self.has_small_group(column))
+        )
         return next(removable, None)
 
     def has_small_group(self, column: AuditedColumn) -> bool:
         """Whether a report on all rows would have too few rows of the smallest group to fit or test a removal."""
-        return column.smallest_group * max(1.0, self.drawn_from / self.rows) < MIN_REMOVABLE_ROWS
+        return column.smallest_group * (self.n_rows_total / self.rows) < MIN_REMOVABLE_ROWS
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and words, ready for JSON."""
@@ -199,30 +201,30 @@ class Audit:
             "accuracy": self.accuracy,
             "level": self.level,
             "columns": [column.to_dict() for column in self.columns],
-            "not_judged": dict(self.not_judged),
+            "skipped": dict(self.skipped),
             "notes": list(self.notes),
         }
 
     def __str__(self) -> str:
         lines = [
             filled(
-                f"Audit of {counted(len(self.columns) + len(self.not_judged), 'column')} against "
-                f"{one_line(self.main)}: {self.rows:,} rows, accuracy of a plain layer {100 * self.accuracy:.1f} %"
+                f"Audit of {counted(len(self.columns) + len(self.skipped), 'column')} against "
+                f"{one_line(self.main)}: {self.rows:,} rows, accuracy of an unweighted head {100 * self.accuracy:.1f} %"
             ),
             "",
         ]
-        shown = self.columns[: max(COLUMNS_SHOWN, len(self.named))]
+        shown = self.columns[: max(COLUMNS_SHOWN, len(self.flagged))]
         if shown:
             lines += _table(shown, self)
         if len(self.columns) > len(shown):
             hidden = len(self.columns) - len(shown)
-            lines.append(f"… and {hidden:,} more columns, none of which is named; --json and `columns` have them")
-        if self.not_judged:
-            lines += ["", "Not judged:"]
-            listed = list(self.not_judged.items())
-            lines += [filled(f"{one_line(name)}: {reason}", "  ", "    ") for name, reason in listed[:NOT_JUDGED_SHOWN]]
-            if len(listed) > NOT_JUDGED_SHOWN:
-                lines.append(f"  … and {len(listed) - NOT_JUDGED_SHOWN:,} more")
+            lines.append(f"… and {hidden:,} more columns, none of which is flagged; --json and `columns` have them")
+        if self.skipped:
+            lines += ["", "Skipped:"]
+            listed = list(self.skipped.items())
+            lines += [filled(f"{one_line(name)}: {reason}", "  ", "    ") for name, reason in listed[:SKIPPED_SHOWN]]
+            if len(listed) > SKIPPED_SHOWN:
+                lines.append(f"  … and {len(listed) - SKIPPED_SHOWN:,} more")
         lines += ["", filled(self.conclusion)]
         lines += [filled(f"Note: {note}") for note in self.notes]
         return "\n".join(lines)
@@ -233,12 +235,12 @@ class Audit:
         if not self.columns:
             return "No column could be judged."
         corrected = f"level {self.level:g}, corrected for {counted(len(self.columns), 'column')}"
-        if not self.named:
-            return f"No column is both visible and used while it travels with {self.main} ({corrected})."
-        names = [one_line(column.name) for column in self.named]
+        if not self.flagged:
+            return f"No column travels with {self.main}, is visible, and is used ({corrected})."
+        names = [one_line(column.name) for column in self.flagged]
         listed = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
         plural = len(names) > 1
-        end = "you decide whether they are spurious" if plural else NAMED.partition(": ")[2]
+        end = "you decide whether they are spurious" if plural else FLAGGED.partition(": ")[2]
         found = (
             f"{listed} {'travel' if plural else 'travels'} with {self.main}, {'are' if plural else 'is'} visible, and "
             f"{'are' if plural else 'is'} used ({corrected}): {end}."
@@ -247,12 +249,13 @@ class Audit:
 
     @property
     def _why_none_is_recommended(self) -> str:
-        """Why no named column can be removed, in words."""
-        small = [column for column in self.named if not column.is_nearly_the_task]
+        """Why no flagged column can be removed, in words."""
+        small = [column for column in self.flagged if not column.is_nearly_the_task]
         if not small:
-            return "To remove what is nearly the task would remove the task."
+            return "None is recommended for removal: removing a column that is nearly the task would remove the task."
         most = max(small, key=lambda column: column.smallest_group)
-        of_which = f" of {self.drawn_from:,} from which they were drawn" if self.drawn_from else ""
+        sampled = self.n_rows_total > self.rows
+        of_which = f" of {self.n_rows_total:,} from which they were drawn" if sampled else ""
         return (
             f"With these rows no removal could be tested: {one_line(most.name)} has {most.smallest_group:,} in its "
             f"smallest group (a class of {self.main} and a value){of_which}. A removal and its test need about "
@@ -262,7 +265,7 @@ class Audit:
 
 def _table(columns: tuple[AuditedColumn, ...], found: Audit) -> list[str]:
     """The table of an audit, with the verdict of each column below its numbers."""
-    heads = ("travels (V)", "visible (%)", "gap (points)", "smallest")
+    headings = ("travels (V)", "visible (%)", "gap (points)", "smallest")
     cells = [
         (
             _bounds(column.association, 1.0, 2),
@@ -272,7 +275,7 @@ def _table(columns: tuple[AuditedColumn, ...], found: Audit) -> list[str]:
         )
         for column in columns
     ]
-    widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
+    widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
     room = min(NAME_WIDTH, WIDTH - sum(widths) - len(widths) - 2)
     names = [lines_of(one_line(column.name), room) for column in columns]
     width = max(text_columns(line) for lines in names for line in (*lines, "column"))
@@ -281,12 +284,15 @@ def _table(columns: tuple[AuditedColumn, ...], found: Audit) -> list[str]:
         *others, last = (number.ljust(wide) for number, wide in zip(numbers, widths, strict=True))
         return " ".join((sign, padded(name, width), *others, last.strip().rjust(widths[-1])))
 
-    lines = [line(" ", "column", heads), "─" * (width + sum(widths) + len(widths) + 2)]
+    lines = [line(" ", "column", headings), "─" * (width + sum(widths) + len(widths) + 2)]
     for column, (first, *others), numbers in zip(columns, names, cells, strict=True):
-        lines.append(line("✓" if column.named else " ", first, numbers))
+        lines.append(line("✓" if column.flagged else " ", first, numbers))
         lines += [f"  {other}" for other in others]
-        few = column.named and found.has_small_group(column)
-        notes = (*column.notes, *(("too few rows in its smallest group to remove it and test that",) if few else ()))
+        too_few = column.flagged and found.has_small_group(column)
+        notes = (
+            *column.notes,
+            *(("too few rows in its smallest group to remove it and test that",) if too_few else ()),
+        )
         lines.append(filled("; ".join((column.verdict, *notes)), "    ", "    "))
     return lines
 
@@ -307,15 +313,15 @@ def audit(
     max_probes: int = 50,
     probe_all: bool = True,
     random_state: Any = None,
-    report: Callable[[str], object] = lambda name: None,  # noqa: ARG005
+    callback: Callable[[str], object] = lambda name: None,  # noqa: ARG005
 ) -> Audit:
-    """Say of each column whether it travels with the task, is visible in the rows, and is used by a plain layer.
+    """Say of each column whether it travels with the task, is visible in the rows, and is used by an unweighted head.
 
     Association and gap cost little and are measured for every column. Linear probes are trained for the `max_probes`
-    columns that come first: those for which association and gap are significant, which alone can be named, and then
-    the others. A column without a probe is never named. Holm's correction counts all columns that are judged. Intervals
-    have a level of 95 % for each column by itself. The layer is fitted here, to these rows: "used" is about what such a
-    layer does with them, and not about a model that was trained elsewhere.
+    columns that come first: those for which association and gap are significant, since only they can be flagged, and
+    then the others. A column without a probe is never flagged. Holm's correction counts all columns that are judged.
+    Intervals have a level of 95 % for each column by itself. The head is fitted here, to these rows: "used" is about
+    what such a head does with them, and not about a model that was trained elsewhere.
 
     Numbers, and whole numbers of more than 20 values, are cut into three bins at their quantiles. Columns that cannot
     be judged are listed with a reason: constant columns, dates, ids, columns that determine the task or that the task
@@ -329,13 +335,13 @@ def audit(
         missing are left out for this column.
     clusters : which rows belong together (frames of one film). They are kept together in folds, and every interval and
         test counts clusters. Without it, exact copies of a row are one cluster.
-    level : probability of naming any column for which one of the three does not hold.
+    level : probability of flagging any column for which one of the three does not hold.
     max_rows : largest number of rows to use; a random sample of more.
     max_probes : largest number of columns to train a probe for.
-    probe_all : whether to probe columns that cannot be named as well. It takes longer, and changes no verdict on those
-        that can.
+    probe_all : whether to probe columns that cannot be flagged as well. It takes longer, and changes no verdict on the
+        others.
     random_state : of the sample and the folds.
-    report : called with the name of each step, of which there are at most ``2 + max_probes``.
+    callback : called with the name of each step, of which there are at most ``2 + max_probes``.
 
     Examples
     --------
@@ -348,7 +354,7 @@ def audit(
     >>> X[:, 0] += bird
     >>> X[:, 1] += 2 * background
     >>> found = audit(X, bird, {"background": background, "camera": rng.integers(3, size=1000)}, random_state=0)
-    >>> [column.name for column in found.named]
+    >>> [column.name for column in found.flagged]
     ['background']
     """
     if not 0 < level < 1:
@@ -357,12 +363,12 @@ def audit(
         raise InputError(f"max_rows must be positive and max_probes at least 0; got {max_rows} and {max_probes}.")
     rng = np.random.default_rng(random_state)
     data, given, notes = _decoded(X, y, columns, clusters, max_rows, rng)
-    report("plain layer")
+    callback("unweighted head")
     with one_thread_if_small(data.X):
         differences, _ = cross_fit(ERM(), data, FOLDS, rng)
     right = differences.max(axis=1) <= 0
     recall = np.bincount(data.main.codes, weights=right) / np.bincount(data.main.codes)
-    report("columns")
+    callback("columns")
     judged: list[tuple[AuditedColumn, _Cells]] = []
     reasons: dict[str, str] = {}
     for name, values in given.items():
@@ -371,9 +377,8 @@ def audit(
             reasons[name] = cells
         else:
             judged.append((_association_and_gap(name, cells, data, right), cells))
-    found = _with_probes(judged, data, level, max_probes, probe_all, rng, report)
-    drawn_from = len(X) if len(X) > max_rows else 0
-    return Audit(data.main.name, found, reasons, len(data), float(recall.mean()), level, notes, drawn_from)
+    found = _with_probes(judged, data, level, max_probes, probe_all, rng, callback)
+    return Audit(data.main.name, found, reasons, len(data), len(X), float(recall.mean()), level, notes)
 
 
 def _decoded(
@@ -515,10 +520,10 @@ def _binned(numbers: FloatArray) -> tuple[IntArray, tuple[str, ...]]:
     if codes.max() == codes.min():  # most rows have the largest value
         below = numbers[numbers < edges[0]].max()
         edges, codes = np.array([below]), np.searchsorted([below], numbers, side="left")
-    named = [f"≤ {edges[0]:.3g}", *(f"{a:.3g} – {b:.3g}" for a, b in pairwise(edges))]
-    named.append(f"> {edges[-1]:.3g}")
+    names = [f"≤ {edges[0]:.3g}", *(f"{a:.3g} – {b:.3g}" for a, b in pairwise(edges))]
+    names.append(f"> {edges[-1]:.3g}")
     seen, codes = np.unique(codes, return_inverse=True)
-    return codes.reshape(-1), tuple(named[k] for k in seen.tolist())
+    return codes.reshape(-1), tuple(names[k] for k in seen.tolist())
 
 
 @dataclass(frozen=True, slots=True)
@@ -746,15 +751,16 @@ def _with_probes(
     max_probes: int,
     probe_all: bool,
     rng: np.random.Generator,
-    report: Callable[[str], object],
+    callback: Callable[[str], object],
 ) -> tuple[AuditedColumn, ...]:
     """The columns with their probes, corrected p-values and verdicts, ranked."""
-    both = holm([max(column.association.p, column.gap.p) for column, _ in judged])
-    order = sorted(range(len(judged)), key=lambda i: (both[i] > level, -judged[i][0].gap.low))
+    travels_and_used = holm([max(column.association.p, column.gap.p) for column, _ in judged])
+    order = sorted(range(len(judged)), key=lambda i: (travels_and_used[i] > level, -judged[i][0].gap.low))
     seeds = rng.integers(2**32, size=len(judged))
     columns = [column for column, _ in judged]
-    for i in order[: max_probes if probe_all else min(max_probes, sum(p <= level for p in both))]:
-        report(columns[i].name)
+    worth_probing = len(columns) if probe_all else sum(p <= level for p in travels_and_used)
+    for i in order[: min(max_probes, worth_probing)]:
+        callback(columns[i].name)
         seen = _visibility(judged[i][1], data, np.random.default_rng(seeds[i]))
         columns[i] = replace(columns[i], visibility=seen)
     travels = holm([column.association.p for column in columns])
@@ -764,22 +770,22 @@ def _with_probes(
     found = []
     for i, column in enumerate(columns):
         seen = column.visibility
-        named = all_three[i] <= level
+        flagged = all_three[i] <= level
         found.append(
             replace(
                 column,
                 association=replace(column.association, p_corrected=travels[i]),
                 visibility=None if seen is None else replace(seen, p_corrected=visible[i]),
                 gap=replace(column.gap, p_corrected=used[i]),
-                named=named,
+                flagged=flagged,
                 verdict=_verdict(
-                    column, named, travels[i] <= level, visible[i] <= level, used[i] <= level, len(columns)
+                    column, flagged, travels[i] <= level, visible[i] <= level, used[i] <= level, len(columns)
                 ),
                 notes=column.notes
                 + (("nearly the task itself, so its removal is not recommended",) if column.is_nearly_the_task else ()),
             )
         )
-    return tuple(sorted(found, key=lambda column: (not column.named, -column.gap.low)))
+    return tuple(sorted(found, key=lambda column: (not column.flagged, -column.gap.low)))
 
 
 def holm(p: list[float]) -> list[float]:
@@ -791,15 +797,15 @@ def holm(p: list[float]) -> list[float]:
     return [float(value) for value in corrected]
 
 
-def _verdict(column: AuditedColumn, named: bool, travels: bool, visible: bool, used: bool, judged: int) -> str:
+def _verdict(column: AuditedColumn, flagged: bool, travels: bool, visible: bool, used: bool, judged: int) -> str:
     """What the three tests say, in words; `judged` columns were tested."""
-    if named:
-        return NAMED
+    if flagged:
+        return FLAGGED
     corrected = f"not significant after correction for {counted(judged, 'column')}"
     if not travels:
         alone = column.association.low > 0
         return f"its association with the task is {corrected}" if alone else "no sign that it travels with the task"
-    use = f"its use is {corrected}" if column.gap.low > 0 else "no sign that a plain layer uses it"
+    use = f"its use is {corrected}" if column.gap.low > 0 else "no sign that an unweighted head uses it"
     seen = column.visibility
     if seen is None:
         return "travels with the task" + (", and errors depend on it; not probed" if used else f"; {use}")
@@ -826,14 +832,14 @@ def _visibility(cells: _Cells, data: LabelledData, rng: np.random.Generator) -> 
     rows = np.sort(np.concatenate(members))
     part = replace(data.select(rows), y=_label(group[rows], "group"))
     weight = 1.0 / np.bincount(part.main.codes)[part.main.codes]
-    label, few = _label(codes[rows], "column"), len(rows) <= MAX_CROSS_FITTED_ROWS
-    fold = part.folds(FOLDS if few else 2, rng)
+    label, cross_fitted = _label(codes[rows], "column"), len(rows) <= MAX_CROSS_FITTED_ROWS
+    fold = part.folds(FOLDS if cross_fitted else 2, rng)
     pairs = [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(fold.max() + 1)]
     try:
         found = leakage(
             np.asarray(part.X),
             label,
-            cv=[pair for pair in pairs if len(pair[1])][: FOLDS if few else 1],
+            cv=[pair for pair in pairs if len(pair[1])][: FOLDS if cross_fitted else 1],
             sample_weight=weight,
             clusters=part.clusters,
             random_state=rng,

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from unspur._arrays import is_missing, is_tensor, on_numpy
+from unspur._arrays import is_missing, is_tensor, to_numpy
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError
 
@@ -177,7 +177,7 @@ def _splits(cv: Any, label: Array, clusters: IntArray | None, rows: Array | None
 
 
 def _rows_at(part: Any, n_rows: int) -> IntArray:
-    index = np.asarray(on_numpy(part))
+    index = np.asarray(to_numpy(part))
     rows: IntArray = np.arange(n_rows)[index if index.size else index.astype(np.intp)]
     if rows.ndim != 1:
         raise ValueError(f"one of them has shape {rows.shape}")
@@ -255,10 +255,10 @@ def copies(hashes: Array, labels: Iterable[Array] = ()) -> IntArray | None:
     for values in labels:
         array = one_per_row(values)
         rows = np.array([row for row in repeated if not is_missing(array[row])], dtype=np.intp)
-        told = np.unique([str(value) for value in array[rows]], return_inverse=True)[1]
+        classes = np.unique([str(value) for value in array[rows]], return_inverse=True)[1]
         low, high = np.full(len(count), len(rows)), np.full(len(count), -1)
-        np.minimum.at(low, code[rows], told)
-        np.maximum.at(high, code[rows], told)
+        np.minimum.at(low, code[rows], classes)
+        np.maximum.at(high, code[rows], classes)
         mixed |= high > low
     if mixed[code[repeated]].all():
         return None
@@ -290,7 +290,7 @@ def one_per_row(values: Any) -> Array:
         array = np.empty(len(values), dtype=object)
         array[:] = values
         return array
-    return np.asarray(on_numpy(values))
+    return np.asarray(to_numpy(values))
 
 
 def _codes_of_objects(array: Array, name: str) -> IntArray:

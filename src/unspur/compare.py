@@ -36,13 +36,13 @@ from unspur.selection import (
     PENALTIES,
     POOLED,
     Selection,
-    choose_layer,
     ensure_decoded,
     logit_differences,
     mean_over_groups,
     penalty_grid,
     pooled,
     temperature_scaled_losses,
+    tune_head,
 )
 from unspur.solvers.few_rows import FewRows
 from unspur.solvers.held_out_losses import HeldOutClusters, average_error
@@ -105,7 +105,7 @@ class Comparison:
 
     remover: str
     head: str
-    removed: int
+    n_removed: int
     accuracy: GroupAccuracy | None
     parameters: dict[str, Any]
     seconds: float
@@ -113,7 +113,7 @@ class Comparison:
     #: Loss of the head on the rows that its parameters were chosen on (`selection.temperature_scaled_loss`).
     validation_loss: float | None = None
     #: "largest" or "smallest" if the chosen penalty is at that end of the grid.
-    edge: str = ""
+    grid_edge: str = ""
     notes: tuple[str, ...] = ()
     #: Loss on rows that neither removal nor head has seen; None if a fold could not be fitted.
     held_out: HeldOutLoss | None = None
@@ -150,19 +150,19 @@ class Comparison:
         return {
             "remover": self.remover,
             "head": self.head,
-            "removed": self.removed,
+            "n_removed": self.n_removed,
             "parameters": self.parameters,
             "seconds": self.seconds,
             "accuracy": measured,
             "problem": self.problem,
             "validation_loss": self.validation_loss,
             "penalty": self.parameters.get("weight_decay"),
-            "edge_of_grid": self.edge,
+            "grid_edge": self.grid_edge,
             "notes": list(self.notes),
             "held_out": held_out_loss,
             "held_out_problem": self.held_out_problem,
             "recommended": self.recommended,
-            "level": self.tied_with_best,
+            "tied_with_best": self.tied_with_best,
             "probes": {name: found.to_dict() for name, found in self.probes.items()},
             "python": self.python,
         }
@@ -176,14 +176,14 @@ def compare(
     heads: Sequence[str],
     seed: int = 0,
     balance: str = "group",
-    report: Callable[[str], object] = lambda name: None,  # noqa: ARG005
+    callback: Callable[[str], object] = lambda name: None,  # noqa: ARG005
     *,
     missing_concept: Any = None,
-    describe: Callable[[UnspurError], str] = str,
+    format_error: Callable[[UnspurError], str] = str,
 ) -> list[Comparison]:
     """Fit every remover on the training rows, every head on the transformed rows, and evaluate all combinations.
 
-    Parameters of heads are chosen by `selection.choose_layer`: on validation rows or, without any, on a fifth of each
+    Parameters of heads are chosen by `selection.tune_head`: on validation rows or, without any, on a fifth of each
     group of the training rows. Every combination is then evaluated with its chosen parameters on held-out rows
     (`Comparison.held_out`): on the validation rows, or on each fifth of the training rows by removals and heads that
     are fitted to the other four. Probes for the concepts are trained on test rows, once for each remover.
@@ -196,9 +196,9 @@ def compare(
         heads that do not ask for it, and validation rows of which none has a known concept are left out.
     removers, heads : names, of `REMOVERS` and `HEADS`.
     balance : classes that get equal weight in every remover.
-    report : called with the name of each step.
+    callback : called with the name of each step.
     missing_concept : value of a concept that means "not known", besides NaN and None.
-    describe : the text of an error, for `problem`.
+    format_error : how `problem` words an error; by default its message.
 
     Returns
     -------
@@ -225,7 +225,7 @@ def compare(
         validation=validation is not None,
         clusters=clustered,
     )
-    return _all_combinations(sets, removers, heads, seed, shared, write_python, describe, report)
+    return _all_combinations(sets, removers, heads, seed, shared, write_python, format_error, callback)
 
 
 def _all_combinations(
@@ -235,8 +235,8 @@ def _all_combinations(
     seed: int,
     notes: tuple[str, ...],
     write_python: Callable[..., str],
-    describe: Callable[[UnspurError], str],
-    report: Callable[[str], object],
+    format_error: Callable[[UnspurError], str],
+    callback: Callable[[str], object],
 ) -> list[Comparison]:
     """Results of every remover with every head.
 
@@ -250,11 +250,11 @@ def _all_combinations(
     results: list[Comparison] = []
     losses: list[FloatArray | None] = []
     for remover_name in removers:
-        report(remover_name)
+        callback(remover_name)
         start = time.perf_counter()
         clean, problem = None, ""
         try:
-            # What they say is in the table: directions removed, and accuracy.
+            # Their warnings are not needed: the table has the directions removed and the accuracy.
             with warnings.catch_warnings(action="ignore"):
                 clean = sets.transform(remover_name)
                 spent = time.perf_counter() - start
@@ -263,21 +263,23 @@ def _all_combinations(
             pooled_sets = sets.pooled_for(remover_name) if isinstance(error, GroupSizeError) else None
             if pooled_sets is not None:
                 shared, write_python = (*notes, POOLED), partial(write_python, were_pooled=True)
-                return _all_combinations(pooled_sets, removers, heads, seed, shared, write_python, describe, report)
-            problem, spent = describe(error), time.perf_counter() - start
+                return _all_combinations(
+                    pooled_sets, removers, heads, seed, shared, write_python, format_error, callback
+                )
+            problem, spent = format_error(error), time.perf_counter() - start
         if clean is not None and clean.digest not in probed:
             probed[clean.digest], _ = probes(clean.test.X[sets.probed], test.select(sets.probed), seed=seed)
         for head_name in heads:
-            report(f"{remover_name} + {head_name}")
+            callback(f"{remover_name} + {head_name}")
             result = Comparison(remover_name, head_name, 0, None, {}, 0.0, problem, notes=notes)
             loss = None
             if clean is not None:
                 key = clean.digest, head_name
                 if key not in evaluated:
-                    evaluated[key] = _with_head(result, clean, seed, penalties, describe)
+                    evaluated[key] = _with_head(result, clean, seed, penalties, format_error)
                 result, loss = evaluated[key]
-                removed = 0 if result.problem else clean.removed
-                result = replace(result, remover=remover_name, removed=removed, probes=probed.get(clean.digest, {}))
+                removed = 0 if result.problem else clean.n_removed
+                result = replace(result, remover=remover_name, n_removed=removed, probes=probed.get(clean.digest, {}))
                 result = replace(result, python=write_python(result))
             results.append(replace(result, seconds=result.seconds + spent))
             losses.append(loss)
@@ -292,8 +294,8 @@ class _Fold:
     held: LabelledData
 
     @cached_property
-    def few(self) -> FewRows | None:
-        """What all heads need of the training rows if they are few."""
+    def few_rows(self) -> FewRows | None:
+        """Products of the training rows that all heads share, if there are fewer rows than features."""
         return FewRows.of(self.train.X)
 
 
@@ -301,7 +303,7 @@ class _Fold:
 class _TransformedSets:
     """Rows after one remover, and those of each fold; `fold_error` says why it could not be fitted to some."""
 
-    removed: int
+    n_removed: int
     train: LabelledData
     validation: LabelledData | None
     test: LabelledData
@@ -309,13 +311,13 @@ class _TransformedSets:
     fold_error: UnspurError | None = None
 
     @cached_property
-    def few(self) -> FewRows | None:
-        """What all heads need of the training rows if they are few."""
+    def few_rows(self) -> FewRows | None:
+        """Products of the training rows that all heads share, if there are fewer rows than features."""
         return FewRows.of(self.train.X)
 
     @cached_property
     def digest(self) -> bytes:
-        """The same for the same rows."""
+        """A hash of all rows, by which removers that found the same removal are recognised."""
         sets = [self.train, self.validation, self.test]
         sets += [rows for fold in self.folds for rows in (fold.train, fold.held)]
         digest = hashlib.blake2b(str(self.fold_error).encode())
@@ -412,7 +414,7 @@ def _held_out_losses(chosen: Selection, clean: _TransformedSets) -> FloatArray:
     differences, groups = [], []
     with warnings.catch_warnings(action="ignore"):
         for fold in clean.folds:
-            (head,) = fit_path(chosen.head, [{}], **fold.train.arguments(), few=fold.few)
+            (head,) = fit_path(chosen.head, [{}], **fold.train.arguments(), few_rows=fold.few_rows)
             differences.append(logit_differences(head, fold.held)[0])
             groups.append(fold.held.group)
     group = np.unique(np.concatenate(groups), return_inverse=True)[1].reshape(-1)
@@ -456,8 +458,9 @@ def _paired(
 ) -> tuple[float, float, float]:
     """Mean over groups of the means of differences (n,) in each, its standard error, and degrees of freedom.
 
-    Those of independent rows are Satterthwaite's if rows vary alike in all groups; clusters count as in the tests of
-    directions (`solvers.held_out_losses`). Groups of one row or cluster are taken to vary as rows of the others do.
+    For independent rows, degrees of freedom are Satterthwaite's under equal variance in all groups. Clusters count as
+    in the tests of directions (`solvers.held_out_losses`). A group of one row or cluster gets the variance of the
+    others.
     """
     rows = np.bincount(group)
     centred = difference - (np.bincount(group, weights=difference) / rows)[group]
@@ -533,8 +536,8 @@ def _python(
     imports = [f"from unspur import {', '.join(name for name in names if name not in others)}"]
     imports = [line for line in imports if len(names) > len(others)]
     imports += [f"from {home} import {name}" for name, home in others.items()]
-    told = [f"# {', '.join(rows)}: training rows, followed by validation rows"] if were_pooled else []
-    return "\n".join([*imports, "", *told, f"model = {model}", f"model.fit({', '.join(arguments)})"])
+    comment = [f"# {', '.join(rows)}: training rows, followed by validation rows"] if were_pooled else []
+    return "\n".join([*imports, "", *comment, f"model = {model}", f"model.fit({', '.join(arguments)})"])
 
 
 def _home(name: str) -> str:
@@ -596,29 +599,31 @@ def _with_head(
     clean: _TransformedSets,
     seed: int,
     penalties: Sequence[float],
-    describe: Callable[[UnspurError], str],
+    format_error: Callable[[UnspurError], str],
 ) -> tuple[Comparison, FloatArray | None]:
     """The result with its head, fitted to the transformed rows and evaluated; and losses of held-out rows."""
     start, test = time.perf_counter(), clean.test
     try:
         with HEADS.named_errors(result.head):
-            chosen = choose_head(result.head, clean.train, clean.validation, seed, penalties, few=clean.few)
+            chosen = tune_named_head(
+                result.head, clean.train, clean.validation, seed, penalties, few_rows=clean.few_rows
+            )
             accuracy = accuracy_of(chosen.head.predict(test.X) == test.main.values, test)
     except UnspurError as error:
-        return replace(result, problem=describe(error), seconds=time.perf_counter() - start), None
+        return replace(result, problem=format_error(error), seconds=time.perf_counter() - start), None
     result = replace(
         result,
         accuracy=accuracy,
         parameters={"weight_decay": chosen.penalty, **chosen.parameters},
         seconds=time.perf_counter() - start,
         validation_loss=chosen.loss,
-        edge=chosen.edge,
+        grid_edge=chosen.grid_edge,
         notes=(*result.notes, *chosen.notes),
     )
     try:
         return result, _held_out_losses(chosen, clean)
     except UnspurError as error:
-        why = f"It cannot be fitted to the rows outside a fold: {describe(error)}"
+        why = f"It cannot be fitted to the rows outside a fold: {format_error(error)}"
         return replace(result, held_out_problem=why), None
 
 
@@ -641,7 +646,7 @@ def accuracy_of(right: BoolArray, test: LabelledData) -> GroupAccuracy:
     )
 
 
-def choose_head(
+def tune_named_head(
     name: str,
     train: Any,
     validation: Any,
@@ -649,15 +654,15 @@ def choose_head(
     penalties: Sequence[float] = PENALTIES,
     *,
     refit_all: bool = False,
-    few: FewRows | None = None,
+    few_rows: FewRows | None = None,
 ) -> Selection:
-    """A head by name, its parameters chosen by `selection.choose_layer` with these penalties among them."""
+    """A head by name, its parameters chosen by `selection.tune_head` with these penalties among them."""
     grid = dict(GRIDS.get(name, {"weight_decay": PAPER_PENALTIES}))
     smaller = (penalty for penalty in penalties if penalty < min(grid["weight_decay"]))
     grid["weight_decay"] = (*grid["weight_decay"], *smaller)
     with warnings.catch_warnings(action="ignore"):
         head = _with_known(HEADS[name](), random_state=seed)
-        return choose_layer(head, grid, train, validation, seed=seed, refit_all=refit_all, few=few)
+        return tune_head(head, grid, train, validation, seed=seed, refit_all=refit_all, few_rows=few_rows)
 
 
 def shared_rows(train: Array, test: Array, validation: Array | None = None) -> dict[tuple[str, str], str]:

@@ -119,7 +119,7 @@ class Verdict:
     role: Role
     proper: bool
     informative: TTest
-    own: TTest
+    specific: TTest
     delta: float
     #: Mean loss of each label in each group, shape (2, 4): concept and main; groups 2·main + concept.
     losses: FloatArray
@@ -140,7 +140,7 @@ class Verdict:
             "role": self.role,
             "proper": self.proper,
             "informative": asdict(self.informative),
-            "own": asdict(self.own),
+            "specific": asdict(self.specific),
             "delta": self.delta,
             "level": self.level,
             "loss_concept": dict(zip(self.groups, losses[CONCEPT], strict=True)),
@@ -183,8 +183,8 @@ class DirectionTests:
 
     def losses(self, rows: RowSource, counts: CellCounts, directions: FloatArray, centre: FloatArray) -> GroupLosses:
         """Held-out losses of both labels along `directions`, shape (folds, d): row k − 1 for the rows of fold k."""
-        both = directions[None] if self.reference is None else np.stack([directions, *self.reference])
-        scores = self._scores(rows, both, centre)
+        tested = directions[None] if self.reference is None else np.stack([directions, *self.reference])
+        scores = self._scores(rows, tested, centre)
         reference = None if self.reference is None else (1, 2)
         summed = self._summed(scores, counts, (0, 0), reference)
         return replace(summed, shared_noise=self._shared_noise(scores, counts))
@@ -424,14 +424,14 @@ def require_clusters(
         return
     what = "different rows" if copies else "clusters"
     if len(found) == 1:
-        told = f"they lie in {_clusters(found[0])} {what}"
+        groups = f"they lie in {_clusters(found[0])} {what}"
     else:
-        told = "group " + ", ".join(f"({names[g]}) lies in {_clusters(found[g])}" for g in small) + f" {what}"
+        groups = "group " + ", ".join(f"({names[g]}) lies in {_clusters(found[g])}" for g in small) + f" {what}"
     raise GroupSizeError(
         "{about}Too few independent held-out rows: {groups}; the tests count {what}, not rows, and need at least "
         "{smallest}{each}. {remedy}{anyway}",
         about=about and f"{about}: ",
-        groups=told,
+        groups=groups,
         what=what,
         smallest=least,
         each=" in each" if len(found) > 1 else "",

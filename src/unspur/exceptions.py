@@ -30,7 +30,7 @@
     FewRowsWarning (UserWarning)                         too few rows to test on, so all rows were pooled
     InputWarning (UserWarning)                           the input is valid but probably not what was meant
     NoErrorsWarning (UserWarning)                        JTT has no misclassified rows, so no row is upweighted
-    NotInferredWarning (UserWarning)                     missing concepts were inferred no better than by chance
+    UninformativeInferenceWarning (UserWarning)          missing concepts were inferred no better than by chance
     UsedRowsWarning (UserWarning)                        a certificate was asked for on rows of the fit
     OutlierWarning (UserWarning)                         a few rows hold most of the variance of a number to remove
     MissingCodeWarning (UserWarning)                     a class looks like a missing value, such as an empty text
@@ -207,7 +207,7 @@ class NoErrorsWarning(UserWarning):
     """The identification model of JTT classifies every row correctly, so no row is upweighted."""
 
 
-class NotInferredWarning(UserWarning):
+class UninformativeInferenceWarning(UserWarning):
     """Missing concepts are inferred, and the labelled rows predict them no better than chance does."""
 
 

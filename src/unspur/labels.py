@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from unspur._arrays import is_missing, on_numpy
+from unspur._arrays import is_missing, to_numpy
 from unspur._reading import brief
 from unspur._text import counted
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
@@ -184,7 +184,7 @@ def label_columns(values: Array, n_rows: int, name: str) -> dict[str, Array]:
         raise LabelError("{label} is missing: it is what is to be removed.", label=name)
     require_values(values, name)
     if isinstance(values, Mapping):
-        columns = dict(zip(concept_names(values, name), map(on_numpy, values.values()), strict=True))
+        columns = dict(zip(concept_names(values, name), map(to_numpy, values.values()), strict=True))
         for called, column in columns.items():
             if hasattr(column, "__len__") and not isinstance(column, str) and len(column) != n_rows:
                 raise LabelError(
@@ -192,7 +192,7 @@ def label_columns(values: Array, n_rows: int, name: str) -> dict[str, Array]:
                     "cross-validation pass a DataFrame: scikit-learn splits its rows, and not those of a dict."
                 )
         return columns
-    values = on_numpy(values)
+    values = to_numpy(values)
     if is_frame(values):
         names = concept_names(values.columns, name)
         return dict(zip(names, (values[column].to_numpy() for column in values.columns), strict=True))
@@ -217,7 +217,7 @@ def named_concepts(concept: Any, name: str | Sequence[str]) -> dict[str, Array]:
     if isinstance(concept, Mapping) or is_frame(concept):
         keys = list(concept if isinstance(concept, Mapping) else concept.columns)
         return dict(zip(concept_names(keys), (concept[key] for key in keys), strict=True))
-    values: Array = np.empty(0) if isinstance(concept, ClassLabel) else np.asarray(on_numpy(concept))
+    values: Array = np.empty(0) if isinstance(concept, ClassLabel) else np.asarray(to_numpy(concept))
     m = values.shape[1] if values.ndim == 2 else 1
     names = [name] if isinstance(name, str) else list(map(str, name))
     if isinstance(name, str) and m > 1:
@@ -363,7 +363,7 @@ def as_numbers(values: Any) -> FloatArray:
     Dates count in seconds since 1970-01-01 UTC, whatever their unit, and durations in seconds; NaT is missing. Raises
     TypeError or ValueError for what is not numbers.
     """
-    values = on_numpy(values)
+    values = to_numpy(values)
     dates = dates_in(values)
     return np.array(values, dtype=np.float64) if dates is None else seconds(dates)
 
@@ -458,7 +458,7 @@ def _as_array(values: Array) -> Array:
         return array
     if isinstance(values, list | tuple) and len({isinstance(value, str) for value in values}) == 2:
         return np.array(values, dtype=object)
-    return np.asarray(on_numpy(values))
+    return np.asarray(to_numpy(values))
 
 
 def missing_values(array: Array, code: Any) -> BoolArray:

@@ -154,6 +154,8 @@ def from_flat_parameters(method: str, flat: Mapping[str, Any]) -> dict[str, Any]
         orthogonality = given.pop("orthogonality", "deprecated")  # `metric` until it took numbers
         if orthogonality != "deprecated":
             given["metric"] = 1.0 if orthogonality == "scores" else 0.0
+        if given.get("correction") == "looks":  # its name until "familywise"
+            given["correction"] = "familywise"
     if method in ("JSE", "INLP"):
         share = given.pop("validation_fraction", 0.2)
         if "cv" in given and given["cv"] is None:

@@ -34,7 +34,7 @@ from unspur.certificate import Certificate
 from unspur.clusters import cluster_codes, cluster_labels, different_rows, has_continuous_columns, row_hashes
 from unspur.exceptions import InputError, UsedRowsWarning
 from unspur.heads import HEADS, GroupWeighted
-from unspur.heads.base import Head, HeadData, LinearClassifier, copies_together, decode_head_arguments
+from unspur.heads.base import Head, HeadData, LinearClassifier, decode_head_arguments, with_duplicates_as_clusters
 from unspur.options import from_flat_parameters
 from unspur.removers import JSE, Remover, read_saved
 from unspur.removers.base import plain_parameters, require_numbers, storable
@@ -213,10 +213,10 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
         # Copies of a row must not be on both sides of a fold.
         train, validation, seen = data.train, data.validation, remover._training_rows
         whole = seen is None or len(seen) == len(train)  # else some rows were not used, and have no hash here
-        train = train.with_duplicate_clusters(seen) if whole else copies_together(head, train)
+        train = train.with_duplicate_clusters(seen) if whole else with_duplicates_as_clusters(head, train)
         if validation is not None and (head._holds_rows_out or head._trains_on_validation == "alone"):
-            validation = copies_together(head, validation)
-        penalties = penalty_grid_from_variances(train.column_variances(balanced=head._weights != "rows"))
+            validation = with_duplicates_as_clusters(head, validation)
+        penalties = penalty_grid_from_variances(train.column_variances(balanced=head._balance != "rows"))
         sets = [rows for rows in (train, validation) if rows is not None]
         span, (X, X_val) = RowSpan.of(
             train.X, None if validation is None else validation.X, live=[rows.live for rows in sets]
@@ -228,7 +228,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
             removal, features_from.n_features_in_ = inside, span.n_coordinates
             train = replace(train, X=X)
             validation = None if validation is None else replace(validation, X=X_val)
-        if not head._is_one_regression:
+        if not head._is_single_regression:
             transform = remover.transform if span is None else removal
             train = replace(train, X=transform(train.X))
             validation = None if validation is None else replace(validation, X=transform(validation.X))
@@ -240,7 +240,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
             train, validation = validation, None
         if validation is None:
             all_rows = train
-        elif head._is_one_regression:
+        elif head._is_single_regression:
             all_rows = train.stacked(validation)
         else:
             together = pooled(train, validation)
@@ -251,7 +251,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
             head, penalties, data, all_rows, features_from, self.cv, rng, validation_only=validation_only
         )
         best = chosen.head
-        if not head._is_one_regression:
+        if not head._is_single_regression:
             best.coef_, best.intercept_ = removal.fold_into(best.coef_, best.intercept_)
         if span is not None:
             best.coef_ = span.lift(best.coef_)
@@ -285,7 +285,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
             "head": type(self.head_).__name__,
             "weight_decay": self.head_.weight_decay,
             "classes": storable(list(self.classes_)),
-            "table": [[tried["weight_decay"], loss] for tried, loss in self.selection_.table],
+            "table": [[tried["weight_decay"], loss] for tried, loss in self.selection_.results],
             "notes": list(self.notes_),
             "cv": int(self.cv),
             "parameters": plain_parameters(self.head_),
@@ -382,7 +382,7 @@ def _require_no_removed_component(removal: AffineMap, coef: FloatArray) -> None:
 def load(path: str | PathLike[str]) -> Remover | RobustClassifier:
     """Read a remover or a classifier that was saved with its `save` method.
 
-    A file whose parts do not belong together is refused with an `ArtifactError`; it need not be trusted.
+    Raises ArtifactError for an inconsistent file. Safe for files from untrusted sources.
     """
     saved: Remover | RobustClassifier = read_saved(path, RobustClassifier._restore)
     return saved
@@ -445,8 +445,8 @@ def _have_weight(data: HeadData, sample_weight: Any, sample_weight_val: Any) -> 
 def _require_transformable(head: Head, data: HeadData) -> None:
     """Raise InputError if a head is trained on transformed rows and these are in files, where they stay as they are."""
     sets = [data.train] if data.validation is None else [data.train, data.validation]
-    if not head._is_one_regression and any(isinstance(rows.X, StoredRows) for rows in sets):
-        possible = " or ".join(name for name, kind in HEADS.own.items() if kind()._is_one_regression)
+    if not head._is_single_regression and any(isinstance(rows.X, StoredRows) for rows in sets):
+        possible = " or ".join(name for name, kind in HEADS.own.items() if kind()._is_single_regression)
         raise InputError(
             f"{type(head).__name__} is trained on transformed rows, which needs rows in memory; these are read from "
             f"files. Use {possible} as the head, or load the rows."

@@ -1,6 +1,6 @@
 """Choice of hyper-parameters by the loss on held-out rows, with equal weight for every group.
 
-`choose_layer` chooses the penalty of every head in commands, reports and tables. Its loss is invariant to the scale of
+`tune_head` chooses the penalty of every head in commands, reports and tables. Its loss is invariant to the scale of
 the logits, which are multiplied by the best factor (`temperature_scaled_loss`). The paper's rule takes unscaled logits
 (`group_loss`). It over-penalises unweighted heads on correlated rows, which makes removals look better than they are:
 such a head is confident and wrong in small groups, and a larger penalty only makes it less confident.
@@ -20,7 +20,7 @@ from scipy.optimize import brentq
 from scipy.special import expit, logsumexp, softmax
 from sklearn.base import BaseEstimator, clone
 
-from unspur._arrays import on_numpy
+from unspur._arrays import to_numpy
 from unspur._data import LabelledData, decode_rows, require_same_features
 from unspur._text import counted
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
@@ -31,7 +31,7 @@ from unspur.exceptions import (
     InputError,
     LabelError,
     NotConvergedWarning,
-    NotInferredWarning,
+    UninformativeInferenceWarning,
 )
 from unspur.heads.base import (
     Head,
@@ -53,7 +53,7 @@ T = TypeVar("T")
 #: The paper's penalties, in units of the mean variance of the rows; its 0 is replaced by a value at which separable
 #: classes still have a solution.
 PAPER_PENALTIES = (1.0, 0.1, 0.01, 1e-3, 1e-4)
-#: Penalties that every last layer is tried with. On strongly correlated rows a plain layer does best with the smallest
+#: Penalties that every head is tried with. On strongly correlated rows an unweighted head does best with the smallest
 #: of the paper's, so smaller ones are tried as well.
 PENALTIES = (*PAPER_PENALTIES, 1e-5, 1e-6)
 #: Ratio of the mean to the median variance of the columns up to which `PENALTIES` are enough, and the smallest penalty
@@ -82,7 +82,7 @@ VALIDATION_IGNORED = (
     "No validation row has a known concept, so parameters were not chosen on validation rows but on training rows that "
     "were held out, by groups. Label some validation rows to choose on them."
 )
-#: The paper's grids for last layers.
+#: The paper's grids for heads.
 GRIDS: dict[str, dict[str, Sequence[Any]]] = {
     "ERM": {"weight_decay": PAPER_PENALTIES},
     "GroupWeighted": {"weight_decay": PAPER_PENALTIES},
@@ -96,21 +96,22 @@ GRIDS: dict[str, dict[str, Sequence[Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The chosen head, fitted, with its parameters and the loss of every combination tried.
+    """The chosen head, fitted, with its parameters.
 
-    `fitted` maps penalties to fitted heads, if nothing else was varied. `notes` are for the reader.
+    `results` has the parameters and the loss of every combination tried. `fitted_heads` maps penalties to fitted heads,
+    if nothing else was varied. `notes` are for the reader.
     """
 
     head: Any
     parameters: dict[str, Any]
-    table: tuple[tuple[dict[str, Any], float], ...]
-    fitted: Mapping[float, Any] = field(default_factory=dict)
+    results: tuple[tuple[dict[str, Any], float], ...]
+    fitted_heads: Mapping[float, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     @property
     def loss(self) -> float | None:
         """The smallest loss."""
-        return min((loss for _, loss in self.table), default=None)
+        return min((loss for _, loss in self.results), default=None)
 
     @property
     def penalty(self) -> float:
@@ -118,13 +119,13 @@ class Selection:
         return float(self.head.weight_decay)
 
     @property
-    def edge(self) -> str:
+    def grid_edge(self) -> str:
         """Whether the chosen penalty is the "largest" or the "smallest" of those tried; "" if neither.
 
         Also "" if the last step gained next to nothing, since a further one would not either.
         """
         losses: dict[float, float] = {}
-        for parameters, loss in self.table:
+        for parameters, loss in self.results:
             if "weight_decay" in parameters:
                 penalty = float(parameters["weight_decay"])
                 losses[penalty] = min(loss, losses.get(penalty, np.inf))
@@ -138,10 +139,10 @@ class Selection:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, ready for JSON."""
-        return {"parameters": self.parameters, "table": [{**tried, "loss": loss} for tried, loss in self.table]}
+        return {"parameters": self.parameters, "results": [{**tried, "loss": loss} for tried, loss in self.results]}
 
 
-def choose_layer(
+def tune_head(
     head: Any,
     grid: Mapping[str, Sequence[Any]],
     train: Any,
@@ -149,9 +150,9 @@ def choose_layer(
     *,
     seed: int = 0,
     refit_all: bool = False,
-    few: FewRows | None = None,
+    few_rows: FewRows | None = None,
 ) -> Selection:
-    """Choose the last layer with the smallest `temperature_scaled_loss` on held-out rows.
+    """Choose the parameters of a head with the smallest `temperature_scaled_loss` on held-out rows.
 
     Every group has equal weight, and the loss is invariant to the scale of the logits. Ties are broken by accuracy,
     averaged over groups, then by `group_loss`. Groups are the combinations of main label and concepts that have rows.
@@ -171,8 +172,8 @@ def choose_layer(
     train, validation : tuples (Z, y, concept), with clusters a fourth.
         A concept may be missing in some rows (None, NaN), or be None for a head that needs none. Several are a mapping
         from their names to labels, or an array (n, m). Clusters are labels of the rows that belong together.
-    refit_all : refit every head of the grid on all training rows, not only the chosen one (`Selection.fitted`).
-    few : FewRows or None. Products of the training rows with each other, for fits with fewer rows than features.
+    refit_all : refit every head of the grid on all training rows, not only the chosen one (`Selection.fitted_heads`).
+    few_rows : FewRows or None. Products of the training rows with each other, for fits with fewer rows than features.
     """
     require_same_features({"training": train, "validation": validation})
     needs_concept = getattr(head, "_needs_concept", True)
@@ -180,11 +181,11 @@ def choose_layer(
     validation = ensure_decoded(validation, "validation", needs_concept=needs_concept)
     if not needs_concept and not any(_has_groups(rows) for rows in (train, validation)):
         train, validation = train.without_concept(), validation and validation.without_concept()
-        found = _choose(head, grid, train, validation, seed, refit_all, few)
+        found = _choose(head, grid, train, validation, seed, refit_all, few_rows)
         return replace(found, notes=(*found.notes, CHOSEN_BY_CLASS))
     if validation is None or _has_groups(validation):
-        return _choose(head, grid, train, validation, seed, refit_all, few)
-    found = _choose(head, grid, train, None, seed, refit_all, few)
+        return _choose(head, grid, train, validation, seed, refit_all, few_rows)
+    found = _choose(head, grid, train, None, seed, refit_all, few_rows)
     return replace(found, notes=(*found.notes, VALIDATION_IGNORED))
 
 
@@ -200,18 +201,18 @@ def _choose(
     validation: LabelledData | None,
     seed: int,
     refit_all: bool,
-    few: FewRows | None,
+    few_rows: FewRows | None,
 ) -> Selection:
-    """`choose_layer`, on decoded rows and by their groups."""
+    """`tune_head`, on decoded rows and by their groups."""
     # Large grids are searched at a rough tolerance, and the chosen head is fitted once more.
     rough = clone(head)
     if several_parameters := set(grid) != {"weight_decay"}:
         rough.set_params(tol=max(head.tol, ROUGH_TOL))
     if validation is not None:
-        found = select_head(rough, grid, train, validation, rank=_rank, few=few)
+        found = select_head(rough, grid, train, validation, rank=_rank, few_rows=few_rows)
         if not several_parameters:
             return found
-        return replace(found, head=_path(head, [found.parameters], train, few)[0])
+        return replace(found, head=_path(head, [found.parameters], train, few_rows)[0])
     train = train.with_duplicate_clusters(row_hashes(train.X))
     visible = _with_inferred_groups(head, train)
     held_out_mask = visible.held_out_mask(HELD_OUT_SHARE, np.random.default_rng(seed))
@@ -219,21 +220,21 @@ def _choose(
     if not held_out_mask.any():
         reason = "No group has two rows" if train.clusters is None else "No group has clusters to hold out"
         note = f"{reason}, so no penalty could be chosen; it is {head.weight_decay:g}, the default."
-        return Selection(_path(head, [{}], train, few)[0], {}, (), notes=(*notes, note))
+        return Selection(_path(head, [{}], train, few_rows)[0], {}, (), notes=(*notes, note))
     rest, chosen_on = train.select(~held_out_mask), visible.select(held_out_mask)
-    found = select_head(rough, grid, rest, chosen_on, rank=_rank, few=few and few.select(~held_out_mask))
-    if refit_all and found.fitted:
-        again = _path(head, [{"weight_decay": penalty} for penalty in found.fitted], train, few)
-        by_penalty = dict(zip(found.fitted, again, strict=True))
-        return replace(found, head=by_penalty[found.penalty], fitted=by_penalty, notes=notes)
-    return replace(found, head=_path(head, [found.parameters], train, few)[0], fitted={}, notes=notes)
+    found = select_head(rough, grid, rest, chosen_on, rank=_rank, few_rows=few_rows and few_rows.select(~held_out_mask))
+    if refit_all and found.fitted_heads:
+        again = _path(head, [{"weight_decay": penalty} for penalty in found.fitted_heads], train, few_rows)
+        by_penalty = dict(zip(found.fitted_heads, again, strict=True))
+        return replace(found, head=by_penalty[found.penalty], fitted_heads=by_penalty, notes=notes)
+    return replace(found, head=_path(head, [found.parameters], train, few_rows)[0], fitted_heads={}, notes=notes)
 
 
 def _with_inferred_groups(head: Any, rows: LabelledData) -> LabelledData:
     """The rows, with inferred groups if the head infers concepts and some are missing."""
     if not getattr(head, "_infers_concept", False) or rows.concept_known.all():
         return rows
-    with warnings.catch_warnings(action="ignore", category=NotInferredWarning):  # the fits say so
+    with warnings.catch_warnings(action="ignore", category=UninformativeInferenceWarning):  # the fits say so
         inferred = head._prepared(HeadData(rows, None, np.empty(0), None)).train
     found: LabelledData = inferred.with_inferred_groups()
     return found
@@ -250,7 +251,7 @@ def cross_validate_penalty(
     *,
     validation_only: bool = False,
 ) -> Selection:
-    """Choose a penalty by the rule of `choose_layer`, on validation rows or by cross-validation.
+    """Choose a penalty by the rule of `tune_head`, on validation rows or by cross-validation.
 
     The loss is that of the held-out rows of all folds together. The chosen head is fitted on `all_rows`: the training
     rows, and the validation rows if there are any. `validation_only` is for a head that is trained on validation rows
@@ -260,14 +261,14 @@ def cross_validate_penalty(
     """
     train, validation = data.train, data.validation
     rough = clone(head).set_params(tol=max(head.tol, ROUGH_TOL))
-    visible = head._visible(train)
+    visible = head._training_view(train)
     if train.inferred is not None:
         train = visible
-    if head._is_one_regression:
-        visible.geometry(visible.source(), balanced=head._weights == "groups")  # once, for all folds
+    if head._is_single_regression:
+        visible.geometry(visible.source(), balanced=head._balance == "groups")  # once, for all folds
 
     def fit_all_rows(penalty: float) -> Head:
-        rows = visible if all_rows is data.train else head._visible(all_rows)
+        rows = visible if all_rows is data.train else head._training_view(all_rows)
         held_out = rows if validation_only else None
         setting = [{"weight_decay": penalty}]
         return fit_decoded_path(head, setting, replace(data, train=rows, validation=held_out), features_from)[0]
@@ -303,7 +304,7 @@ def cross_validate_penalty(
 def cross_fit(head: Head, rows: LabelledData, folds: int, rng: np.random.Generator) -> tuple[FloatArray, float]:
     """Logits of each row minus that of its own class, (n, K), by heads fitted without its fold; and their penalty.
 
-    One penalty serves all folds, the best of `penalty_grid` by the rule of `choose_layer`. Rows are in memory, their
+    One penalty serves all folds, the best of `penalty_grid` by the rule of `tune_head`. Rows are in memory, their
     groups are the classes of the task, and clusters are kept together. GroupSizeError if a class is in one fold only.
     """
     features_from = clone(head)
@@ -321,7 +322,7 @@ def cross_fit(head: Head, rows: LabelledData, folds: int, rng: np.random.Generat
 
 
 def _quietly(fit: Callable[..., T], *arguments: Any, **options: Any) -> T:
-    """The result of `fit`, without warnings: a value that cannot be solved is not chosen."""
+    """The result of `fit`, without convergence warnings: fits that do not converge are candidates like others."""
     with warnings.catch_warnings(action="ignore", category=NotConvergedWarning):
         return fit(*arguments, **options)
 
@@ -342,10 +343,10 @@ def ensure_decoded(rows: Any, what: str = "training", *, needs_concept: bool = T
 
 
 def penalty_grid(Z: Array) -> tuple[float, ...]:
-    """The penalties to try last layers with: one grid for the rows before and after any removal.
+    """The penalties to try heads with: one grid for the rows before and after any removal.
 
     `PENALTIES` are in units of the mean variance of the directions in which rows vary. If one column has a far larger
-    scale, all of them are too large for the other columns: a layer could use that column only, and any removal of it
+    scale, all of them are too large for the other columns: a head could use that column only, and any removal of it
     would look like a cure. So smaller ones are tried too, by tens, until the last is small for a column of median
     variance.
     """
@@ -381,17 +382,17 @@ def select_head(
     *,
     held_out: Any = None,
     rank: Callable[[Any, LabelledData], tuple[float, ...]] | None = None,
-    few: FewRows | None = None,
+    few_rows: FewRows | None = None,
 ) -> Selection:
     """Fit a head with every combination of `grid` and keep the one with the least loss on the validation rows.
 
     Parameters
     ----------
-    train, validation : tuples (Z, y, concept), as in `choose_layer`.
+    train, validation : tuples (Z, y, concept), as in `tune_head`.
     held_out : rows that go to the fit itself, for heads that train on such.
     rank : sort key of a fitted head, whose first number is the loss of the table; by default `group_loss`, the
         paper's rule.
-    few : of the training rows, if it is known.
+    few_rows : of the training rows, if it is known.
     """
     require_same_features({"training": train, "validation": validation, "held-out": held_out})
     train, validation = ensure_decoded(train), ensure_decoded(validation, "validation")
@@ -404,7 +405,7 @@ def select_head(
             _quietly(clone(head).set_params(**parameters).fit, **train.arguments(), **more) for parameters in settings
         ]
     else:
-        fitted = _path(head, settings, train, few)
+        fitted = _path(head, settings, train, few_rows)
     ranks = [(group_loss(one, validation),) if rank is None else rank(one, validation) for one in fitted]
     best = min(range(len(ranks)), key=ranks.__getitem__)
     table = tuple((parameters, found[0]) for parameters, found in zip(settings, ranks, strict=True))
@@ -413,9 +414,9 @@ def select_head(
 
 
 def _path(
-    head: Any, settings: Sequence[Mapping[str, Any]], rows: LabelledData, few: FewRows | None = None
+    head: Any, settings: Sequence[Mapping[str, Any]], rows: LabelledData, few_rows: FewRows | None = None
 ) -> list[Any]:
-    return _quietly(fit_path, head, settings, **rows.arguments(), few=few)
+    return _quietly(fit_path, head, settings, **rows.arguments(), few_rows=few_rows)
 
 
 def _groups_outside_folds(rows: LabelledData, fold: IntArray, n_folds: int) -> BoolArray:
@@ -438,7 +439,7 @@ def _require_classes_outside_folds(rows: LabelledData, outside: BoolArray) -> No
     else:
         where, what = f"lie in {counted(number, 'cluster')}", "rows of more clusters"
     raise GroupSizeError(
-        f"Rows with {rows.main.name} = {rows.main.classes[code]} {where}, and all of them are in one fold, so a layer "
+        f"Rows with {rows.main.name} = {rows.main.classes[code]} {where}, and all of them are in one fold, so a head "
         f"fitted without that fold cannot know the class. Pass {what}, or leave the class out."
     )
 
@@ -523,7 +524,7 @@ def pooled(train: LabelledData, validation: LabelledData) -> LabelledData | None
     elif "dask" in kinds:
         return None
     else:
-        arrays = [on_numpy(X) for X in both]
+        arrays = [to_numpy(X) for X in both]
         X = ConcatenatedRows(*arrays) if "files" in kinds else np.concatenate(arrays)
     return replace(train.stacked(validation), X=X, stacked_sets=())
 
@@ -588,7 +589,7 @@ def _log_losses(differences: FloatArray, factor: float = 1.0) -> FloatArray:
 def _ranking_key(
     differences: FloatArray, group: IntArray, weight: FloatArray | None = None
 ) -> tuple[float, float, float]:
-    """Sort key of `choose_layer`, from logit differences (n, K) of rows in groups (n,)."""
+    """Sort key of `tune_head`, from logit differences (n, K) of rows in groups (n,)."""
     scaled = mean_over_groups(temperature_scaled_losses(differences, group, weight), group, weight)
     wrong = mean_over_groups((differences.max(axis=1) > 0).astype(np.float64), group, weight)
     plain = mean_over_groups(_log_losses(differences), group, weight)

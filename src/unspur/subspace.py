@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 import scipy.linalg
 
-from unspur._arrays import by_rows, exact_products, is_tensor, like
+from unspur._arrays import by_rows, exact_products, is_tensor, to_device_like
 from unspur._typing import Array, FloatArray
 from unspur.exceptions import EmptySubspaceError, InputError
 
@@ -280,7 +280,8 @@ class AffineMap:
         x = x if x.is_floating_point() else x.double()
 
         def image(rows: Array) -> Array:
-            centre, right, left, offset = (like(a, rows) for a in (self.centre, self.right, self.left, self.offset))
+            parts = (self.centre, self.right, self.left, self.offset)
+            centre, right, left, offset = (to_device_like(part, rows) for part in parts)
             moved = ((rows - centre) @ right) @ left.T
             return (rows - moved if self.form == "remove" else moved) + offset
 
@@ -307,8 +308,8 @@ class AffineMap:
         image = self(first(first.centre))
         return AffineMap(first.centre, right, left, form, image - first.centre if form == "remove" else image)
 
-    def collapsed(self) -> AffineMap:
-        """The same map; a removal of all dimensions becomes a constant, which leaves no digit of a row."""
+    def _collapsed(self) -> AffineMap:
+        """The same map; a removal of all dimensions becomes a constant map, free of rounding errors of the rows."""
         if self.form == "keep" or self.right.shape[1] != self.ambient:
             return self
         if np.abs(np.eye(self.ambient) - self.left.T @ self.right).max() > IDENTITY_TOL:

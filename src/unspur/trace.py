@@ -184,6 +184,7 @@ class Trace:
             # Files of the first versions name the parts only.
             parts = {name: cls.from_dict({"concept": name, **part}) for name, part in saved["parts"].items()}
             return Traces({name: part for name, part in parts.items() if isinstance(part, Trace)})
+        saved = _with_present_names(saved)
         require_kinds(saved, _SAVED, "the trace")
         if not math.isfinite(saved["delta"]) or not 0.0 <= saved["weight_decay"] < math.inf:
             raise ValueError(f"the trace has Δ = {saved['delta']:.3g} and weight decay {saved['weight_decay']:.3g}")
@@ -226,7 +227,7 @@ class Trace:
                 lines.append(f"{' ' * 8}… {between} more test{'s' if between > 1 else ''}")
             verdict = step.verdict
             mark = "✓" if verdict.proper else "✗"
-            figures = "".join(f"{test.t_text:>16}{test.p:>9.2g}" for test in (verdict.informative, verdict.own))
+            figures = "".join(f"{test.t_text:>16}{test.p:>9.2g}" for test in (verdict.informative, verdict.specific))
             lines.append(f"{mark} {step.place:<5} {verdict.role:<10}{figures}  {verdict.decision}")
             lines.append(filled(verdict.reason, " " * 8))
         lines.append("─" * len(head))
@@ -254,7 +255,7 @@ class Trace:
         head = ("step", "direction", "informative: t", "p", "specific: t", "p", "decision")
         lines = []
         for step in self.steps:
-            verdict, tests = step.verdict, (step.verdict.informative, step.verdict.own)
+            verdict, tests = step.verdict, (step.verdict.informative, step.verdict.specific)
             figures = [figure for test in tests for figure in (test.t_text, f"{test.p:.2g}")]
             lines.append((step.place, verdict.role, *figures, f"{verdict.decision}: {verdict.reason}"))
         return MarkupTable(f"Tests of directions for {self.name}", head, tuple(lines), tuple(self._legend()))
@@ -361,7 +362,7 @@ def task_removed_warning(steps: Iterable[Step], removed: int) -> str:
             "did at first. The removal may have taken the task with it."
         )
     # p of the test for "specific" is one-sided: close to 1, a main-task direction clearly predicts the concept better.
-    if any(max(verdict.informative.p, 1.0 - verdict.own.p) < verdict.level for verdict in tried):
+    if any(max(verdict.informative.p, 1.0 - verdict.specific.p) < verdict.level for verdict in tried):
         return (
             "No direction was found that predicts the main label better than the concept, and directions that "
             "predict the main label predict the concept clearly better: what is removed may hold part of the task."
@@ -378,7 +379,7 @@ _SAVED_STEP = {
     "role": str,
     "proper": bool,
     "informative": {...: NUMBER},
-    "own": {...: NUMBER},
+    "specific": {...: NUMBER},
     "delta": NUMBER,
     "loss_concept": {...: MAYBE_NUMBER},
     "loss_main": {...: MAYBE_NUMBER},
@@ -407,6 +408,18 @@ _SAVED = {
 }
 
 
+def _with_present_names(saved: dict[str, Any]) -> dict[str, Any]:
+    """A saved trace whose tests have their present names: "specific" was "own"."""
+    steps = saved.get("steps")
+    if not isinstance(steps, list):
+        return saved
+    renamed = [
+        {"specific" if name == "own" else name: part for name, part in step.items()} if isinstance(step, dict) else step
+        for step in steps
+    ]
+    return {**saved, "steps": renamed}
+
+
 def _test_from_dict(saved: dict[str, Any]) -> TTest:
     test = TTest(**saved)
     if not all(map(math.isfinite, (test.difference, test.error, test.t, test.p))) or not test.degrees > 0.0:
@@ -427,11 +440,13 @@ def _step_from_dict(saved: dict[str, Any]) -> Step:
         raise ValueError("the losses of a step are not those of four groups")
     for label, name in ((CONCEPT, "loss_concept"), (MAIN, "loss_main")):
         losses[label] = [np.nan if loss is None else loss for loss in saved[name].values()]
-    informative, own = _test_from_dict(saved["informative"]), _test_from_dict(saved["own"])
+    informative, specific = _test_from_dict(saved["informative"]), _test_from_dict(saved["specific"])
     groups = tuple(saved["loss_main"])
     level = saved.get("level", _FIRST_LEVEL)
     require_kinds(level, NUMBER, "the level of a test")
     if not 0.0 < level < 1.0:
         raise ValueError(f"the level of a test is {level:.3g}, and not between 0 and 1")
-    verdict = Verdict(role, saved["proper"], informative, own, saved["delta"], losses, groups, saved["reason"], level)
+    verdict = Verdict(
+        role, saved["proper"], informative, specific, saved["delta"], losses, groups, saved["reason"], level
+    )
     return Step(saved["outer"], saved["inner"], verdict, saved["evaluations"], saved["solver"])

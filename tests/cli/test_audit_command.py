@@ -95,10 +95,10 @@ def test_the_audit_names_the_place_and_the_next_command_runs(table):
 
 def test_json_has_the_same_and_the_command(table):
     told = json.loads(unspur("audit", "birds.csv", "--main", "bird", "--json", "--max-rows", 900))
-    assert told["columns"][0]["named"]
+    assert told["columns"][0]["flagged"]
     assert told["notes"] == ["900 rows were drawn at random from 1,200."]
     assert told["next"].startswith("unspur report birds.csv --main bird --concept place")
-    assert set(told["not_judged"]) == {"id", "copy"}
+    assert set(told["skipped"]) == {"id", "copy"}
 
 
 def test_a_column_that_could_not_be_tested_is_named_but_no_command_removes_it(table):
@@ -112,7 +112,7 @@ def test_a_column_that_could_not_be_tested_is_named_but_no_command_removes_it(ta
     aside = [word for name in ("id", "tide", "camera", "copy") for word in ("--ignore", name)]
     told = json.loads(unspur("audit", "few.csv", "--main", "bird", "--json", *aside))
     (column,) = told["columns"]
-    assert (column["name"], column["named"], column["smallest_group"]) == ("place", True, 13)
+    assert (column["name"], column["flagged"], column["smallest_group"]) == ("place", True, 13)
     assert told["next"] is None
     said = " ".join(unspur("audit", "few.csv", "--main", "bird", *aside).split())
     assert "Next:" not in said
@@ -188,7 +188,7 @@ def test_arrays_of_an_npz_that_are_of_no_row_are_not_judged(table, note):
             json.loads(unspur("audit", file, "--main", "bird", "--json", *options))
             for file in ("plain.npz", "noted.npz")
         )
-        assert "not one value for each row" in told["not_judged"].pop("note")
+        assert "not one value for each row" in told["skipped"].pop("note")
         plain.pop("next"), told.pop("next")
         assert told == plain
     unspur("report", "noted.npz", "--main", "bird", "--concept", "place", "--max-pairs", 2)
@@ -232,10 +232,10 @@ def test_properties_of_pictures_are_audited_and_paths_stay_inside(table, columns
     )
     frame.to_csv("shots.csv", index=False)
     told = json.loads(unspur("audit", "shots.csv", "--main", "bird", "--show", "picture", "--json"))
-    named = [column["name"] for column in told["columns"] if column["named"]]
-    assert named[0] == "picture brightness"
-    assert "picture aspect" not in named
-    assert told["not_judged"]["picture contrast"].startswith("it is constant")
+    flagged = [column["name"] for column in told["columns"] if column["flagged"]]
+    assert flagged[0] == "picture brightness"
+    assert "picture aspect" not in flagged
+    assert told["skipped"]["picture contrast"].startswith("it is constant")
     frame.loc[3, "picture"] = "../3.png"
     frame.to_csv("shots.csv", index=False)
     assert "not inside of" in unspur("audit", "shots.csv", "--main", "bird", "--show", "picture", code=1).replace(

@@ -91,12 +91,12 @@ def test_fit_apply_and_evaluate_on_every_kind_of_file(toy, tmp_path, monkeypatch
     assert np.abs((clean - removal.removal_.centre) @ removal.spurious_.basis).max() < 1e-9
     results = json.loads(invoke("evaluate", "removal.safetensors", *names, "--json", code=0))
     layers = {"as it is", "as it is, group-weighted", "removed", "removed, group-weighted"}
-    assert layers | {"choice", "verdict", "notes"} == set(results)
+    assert layers | {"selection_notes", "verdict", "notes"} == set(results)
     for name in layers:  # each penalty, and what depends on it
         by_penalty = {line["penalty"]: line["worst"] for line in results[name]["worst_by_penalty"]}
         assert by_penalty[results[name]["penalty"]] == results[name]["worst"]
         assert len(by_penalty) >= 5
-    assert "a fifth of each group of the training rows" in results["choice"][0]
+    assert "a fifth of each group of the training rows" in results["selection_notes"][0]
     assert 0.5 < results["removed"]["worst"] <= 1
 
 
@@ -127,7 +127,7 @@ def test_separate_validation_and_test_files(toy, tmp_path, monkeypatch):
     labels = ["--main", "y", "--concept", "c"]
     files = ["train.npz", "--validation", "val.npz", "--output", "r.safetensors"]
     fit = json.loads(invoke("fit", *files, *labels, "--json", code=0))
-    assert fit["ambient"] == 6
+    assert fit["n_features"] == 6
     assert fit["trace"]["steps"]
     text = unspur("evaluate", "r.safetensors", "train.npz", "--test", "test.npz", *labels, cwd=tmp_path)
     assert "worst group" in text
@@ -230,7 +230,7 @@ def test_demo_raises_the_worst_group_and_draws_a_figure(tmp_path):
     (line,) = (line for line in README.read_text(encoding="utf-8").splitlines() if line.startswith("| digits"))
     told = [float(figure) for figure in re.findall(r"\| (\d+\.\d) \(", line)]
     shown = [result["accuracy"][name]["worst"] for name in result["accuracy"]]
-    leace = next(judged for judged in result["judged"] if judged["name"] == "LEACE")
+    leace = next(judged for judged in result["results"] if judged["name"] == "LEACE")
     assert told == [round(100 * worst, 1) for worst in (*shown, leace["accuracy"]["worst"])]
     assert (tmp_path / "figure.png").read_bytes()[:4] == b"\x89PNG"
     assert "exists" in invoke("demo", "--output", tmp_path / "figure.png", code=1)

@@ -49,8 +49,8 @@ def test_fit_counts_clusters_and_not_rows(file, tmp_path):
         json.loads(invoke("fit", file, *LABELS, *more, *DECAY, "--json", "--output", tmp_path / name).stdout)
         for name, more in (("a.safetensors", ["--cluster", "film"]), ("b.safetensors", ["--ignore", "film"]))
     )
-    assert told["spurious"] == 0 < untold["spurious"]
-    assert told["ambient"] == untold["ambient"] == 5  # the column is no feature
+    assert told["n_spurious"] == 0 < untold["n_spurious"]
+    assert told["n_features"] == untold["n_features"] == 5  # the column is no feature
 
 
 def test_one_seed_divides_the_rows_of_every_kind_of_file_alike(file, tmp_path):
@@ -181,7 +181,7 @@ def test_evaluate_compare_and_report_hold_clusters_out_together(file, drawn, tmp
     page = tmp_path / "page.html"
     done = invoke("report", file, *LABELS, "--cluster", "film", *DECAY, "--json", "--output", page)
     # Eighteen films are test rows: intervals of probes count those, not 180 rows.
-    probe = json.loads(done.stdout)["judged"][0]["leakage"]["background"]
+    probe = json.loads(done.stdout)["results"][0]["leakage"]["background"]
     assert probe["high"] - probe["low"] > 0.3
     assert page.exists()
 

@@ -95,7 +95,7 @@ def test_fit_on_a_cluster_saves_what_fit_saves(write, tmp_path, cluster):
     labels = ["--main", bird, "--concept", background, *OPTIONS]
     done = run(*files, *labels, "--dask", cluster.scheduler_address, "--output", tmp_path / "on.safetensors", "--json")
     assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout)["spurious"] >= 1
+    assert json.loads(done.stdout)["n_spurious"] >= 1
     there, (bird, background) = npy(tmp_path)
     run(*there, "--main", bird, "--concept", background, *OPTIONS, "--output", tmp_path / "here.safetensors")
     found, expected = (load(tmp_path / f"{name}.safetensors").removal_.matrix() for name in ("on", "here"))

@@ -147,7 +147,7 @@ def test_a_column_to_choose_by_is_no_feature_and_can_be_left_out(squares, tmp_pa
     options = ["--main", "square", "--concept", "ground", "--where", "split=train", "--cv", 2]
     for kind in ("csv", "parquet", "npz"):
         fit = json.loads(unspur("fit", f"rows.{kind}", *options, "--output", f"{kind}.safetensors", "--json"))
-        assert fit["ambient"] == 4
+        assert fit["n_features"] == 4
         ignored = ["--ignore", "split", "--ignore", "square", "--ignore", "ground", "--where", "split=test"]
         unspur("apply", f"{kind}.safetensors", f"rows.{kind}", *ignored, "--output", f"{kind}.npy")
         assert_allclose(np.load(f"{kind}.npy"), np.load("csv.npy"), atol=1e-9)

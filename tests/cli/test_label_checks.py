@@ -145,7 +145,7 @@ def test_row_numbers_among_the_features_are_noted(birds, kind):
 
     said = fit(written(birds.assign(id=np.arange(600))), "--json")
     assert "Note: the column 'id' counts the rows; is it a feature? If not: --ignore id." in said[1]
-    assert json.loads(said[0])["ambient"] == 7  # a note is no refusal
+    assert json.loads(said[0])["n_features"] == 7  # a note is no refusal
     assert fit(written(birds.assign(id=np.arange(600))), "--ignore", "id")[1] == ""
     assert fit(written(birds))[1] == ""  # control
 

@@ -111,7 +111,7 @@ def test_fit_saves_the_classifier_of_python_and_says_what_was_chosen(here):
     assert "1 of 6 directions carries background, 1 carries bird." in words
     assert f"with weight decay {model.selection_.penalty:g}, which had the smallest held-out loss" in words
     assert "Guessing has 0.6931." in words
-    assert all(f"{loss:.4f} at {tried['weight_decay']:g}" in words for tried, loss in model.selection_.table)
+    assert all(f"{loss:.4f} at {tried['weight_decay']:g}" in words for tried, loss in model.selection_.results)
     assert max(map(len, said.splitlines())) <= 80
     following = [line.removeprefix("Next: ") for line in said.replace("\\\n", "").splitlines() if "Next: " in line]
     assert following[0] == "unspur predict m.safetensors FILE --output predictions.csv"
@@ -131,7 +131,7 @@ def test_fit_saves_the_classifier_of_python_and_says_what_was_chosen(here):
         unspur("fit", "train.csv", *LABELS, "--ignore", "id", *FAST, "--output", "again.safetensors", "--json")
     )
     assert told["penalty"] == model.selection_.penalty
-    assert [line["loss"] for line in told["held_out_losses"]] == [loss for _, loss in model.selection_.table]
+    assert [line["loss"] for line in told["held_out_losses"]] == [loss for _, loss in model.selection_.results]
     assert told["notes"] == []
 
 
@@ -330,7 +330,7 @@ def test_other_verbs_use_the_removal_of_a_classifier(saved, here):
     told = json.loads(unspur("evaluate", saved, "train.csv", "--test", "new.csv", *LABELS, "--ignore", "id", "--json"))
     assert 0 < told["removed"]["worst"] <= 1
     page = ["report", "train.csv", "--test", "new.csv", *LABELS, "--ignore", "id", "--removal", saved, "--json"]
-    assert json.loads(unspur(*page))["spurious"] == 1
+    assert json.loads(unspur(*page))["n_removed"] == 1
 
 
 def test_groups_have_the_names_of_the_fit_where_gaps_made_whole_numbers_fractions(here):

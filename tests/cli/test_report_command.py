@@ -73,13 +73,13 @@ def test_a_table_with_pictures_becomes_a_page(table, tmp_path):
 
 def test_without_test_rows_some_are_held_out_before_the_fit(table):
     told = json.loads(unspur("report", "rows.csv", *LABELS, "--ignore", "shot", "--save", "r.safetensors", "--json"))
-    counts = [group["rows"] for group in told["judged"][0]["accuracy"]["groups"]]
+    counts = [group["rows"] for group in told["results"][0]["accuracy"]["groups"]]
     assert sum(counts) == pytest.approx(210, abs=3)
     assert load("r.safetensors").training_hash_.startswith(f"{700 - sum(counts)}-")
     assert not any("used in the fit" in warning for warning in told["warnings"])
-    assert told["judged"][1]["name"] == "JSE"
+    assert told["results"][1]["name"] == "JSE"
     assert told["verdict"]
-    assert told["spurious"] == told["judged"][1]["removed"] == load("r.safetensors").spurious_.dim
+    assert told["n_removed"] == told["results"][1]["n_removed"] == load("r.safetensors").spurious_.dim
 
 
 @pytest.mark.parametrize("own_test_file", [True, False])
@@ -93,7 +93,7 @@ def test_figures_are_those_of_evaluate(toy, tmp_path, monkeypatch, own_test_file
     rows = ["train.npz", *LABELS, *(["--test", "test.npz"] if own_test_file else []), "--seed", "3", "--json"]
     evaluated = json.loads(unspur("evaluate", "r.safetensors", *rows))
     told = json.loads(unspur("report", *rows, "--removal", "r.safetensors"))
-    for judged, name in zip(told["judged"], ("as it is", "removed"), strict=True):
+    for judged, name in zip(told["results"], ("as it is", "removed"), strict=True):
         for ours, theirs in zip(judged["accuracy"]["groups"], evaluated[name]["groups"], strict=True):
             assert {key: ours[key] for key in ("main", "concept", "rows", "correct")} == {
                 key: theirs[key] for key in ("main", "concept", "rows", "correct")
@@ -170,8 +170,8 @@ def test_rows_may_be_chosen_by_a_column(table):
             "--json",
         )
     )
-    assert sum(group["rows"] for group in told["judged"][0]["accuracy"]["groups"]) == 175
-    assert [judged["name"] for judged in told["judged"]] == ["no removal", "JSE", "SUBG"]
+    assert sum(group["rows"] for group in told["results"][0]["accuracy"]["groups"]) == 175
+    assert [judged["name"] for judged in told["results"]] == ["no removal", "JSE", "SUBG"]
 
 
 def test_rows_may_be_chosen_by_two_columns(table):
@@ -179,7 +179,7 @@ def test_rows_may_be_chosen_by_two_columns(table):
     table.to_csv("rows.csv", index=False)
     chosen = ["report", "rows.csv", *LABELS, "--ignore", "shot", "--test-where", "bird=water", "--json"]
     told = json.loads(unspur(*chosen, "--where", "split=train"))
-    assert told["ambient"] == 6
+    assert told["n_features"] == 6
     assert "column 'split' holds 'train'" in unspur(*chosen, "--where", "place=sea", "--force", code=1)  # the control
 
 
@@ -458,8 +458,8 @@ def test_concepts_that_are_not_known_are_in_no_group(table):
             "report", "rows.csv", *LABELS, "--show", "shot", "--missing-concept", "unknown", "--with", "INLP", "--json"
         )
     )
-    assert len(told["judged"][0]["accuracy"]["groups"]) == 4
-    assert not any(judged["problem"] for judged in told["judged"])
+    assert len(told["results"][0]["accuracy"]["groups"]) == 4
+    assert not any(judged["problem"] for judged in told["results"])
     note = "100 of 700 rows have no place; they are left out of the fit."
     assert note in told["warnings"]
     page = Path("report.html").read_text(encoding="utf-8")
@@ -492,7 +492,7 @@ def test_what_was_noted_of_columns_is_on_the_page_and_every_penalty_in_json(tabl
     assert re.match("The column 'f0' has 10[⁷⁸⁹] times the median variance of the features and will dominate", note)
     with open("wide.html", encoding="utf-8") as page:
         assert note in html.unescape(page.read())
-    for line in told["judged"]:
+    for line in told["results"]:
         for layer in (line, line["group_weighted"]):
             by_penalty = {one["penalty"]: one["worst"] for one in layer["worst_by_penalty"]}
             assert by_penalty[layer["penalty"]] == layer["accuracy"]["worst"]
@@ -510,7 +510,7 @@ def test_the_command_to_go_on_with_divides_and_weighs_rows_as_the_report_does(ta
     command = shlex.split(told["verdict"][-1].split("unspur ")[1])
     assert command == ["compare", "rows.csv", *options]
     compared = json.loads(unspur(*command, "--remover", "none", "--remover", "JSE", "--head", "ERM", "--json"))
-    for line, judged in zip(compared, told["judged"], strict=True):
+    for line, judged in zip(compared, told["results"], strict=True):
         assert line["accuracy"]["groups"] == judged["accuracy"]["groups"]
 
 
@@ -521,7 +521,7 @@ def test_columns_in_another_order_are_those_of_the_removal(table):
     told = [
         json.loads(
             unspur("report", f"{name}.csv", *labels, "--removal", "r.safetensors", "--json", "--output", f"{name}.html")
-        )["judged"]
+        )["results"]
         for name in ("rows", "turned")
     ]
     assert told[0][1]["accuracy"] == told[1][1]["accuracy"]

@@ -74,7 +74,7 @@ def test_all_concepts_are_removed_and_none_is_a_feature(birds, kind):
     names = write(birds, "parquet" if kind == "memory" else kind)
     more = ["--memory", "100MB"] if kind == "memory" else []
     told = json.loads(unspur("fit", *names, *FAST, *more, "--json")[0])
-    assert told["ambient"] == 5
+    assert told["n_features"] == 5
     called = ["water", "season"]  # a file by its stem
     assert told["concepts"] == called
     assert list(told["trace"]["parts"]) == [called[0], *(f"{called[1]}={s}" for s in ("spring", "summer", "winter"))]
@@ -249,7 +249,7 @@ def test_rows_may_be_chosen_by_a_label(birds):
             0
         ]
     )
-    assert told["ambient"] == 5
+    assert told["n_features"] == 5
 
 
 def test_methods_are_compared_on_all_combinations(birds):
@@ -259,7 +259,7 @@ def test_methods_are_compared_on_all_combinations(birds):
     assert "30 of 900 rows have no water or no season; they are left out of the fit of removers." in notes
     lines = json.loads(out)
     assert not any(line["problem"] for line in lines)
-    assert [line["removed"] for line in lines][:2] == [0, 3]
+    assert [line["n_removed"] for line in lines][:2] == [0, 3]
     assert lines[0]["accuracy"]["names"] == ["bird", "water", "season"]
     groups = lines[0]["accuracy"]["groups"]
     assert len(groups) == 2 * 2 * 3
@@ -289,8 +289,8 @@ def test_last_layers_are_evaluated_in_all_combinations(birds):
 def test_a_report_is_about_all_concepts(birds):
     command = ["report", *write(birds.iloc[:450], "csv"), "--output", "page.html", "--json"]
     told = json.loads(unspur(*command, "--weight-decay", "0.1")[0])
-    assert set(told["judged"][1]["leakage"]) == {"water", "season"}
-    assert len(told["judged"][1]["accuracy"]["groups"]) == 12
+    assert set(told["results"][1]["leakage"]) == {"water", "season"}
+    assert len(told["results"][1]["accuracy"]["groups"]) == 12
     page = Path("page.html").read_text(encoding="utf-8")
     for name in ("water", "season=spring", "season=winter"):
         assert f"<h3>{name}</h3>" in page

@@ -94,7 +94,7 @@ def trace_answer(trace: Any) -> Any:
                 "place": [step.outer, step.inner],
                 "role": step.verdict.role,
                 "accepted": step.verdict.proper,
-                "tests": [[test.t, test.p] for test in (step.verdict.informative, step.verdict.own)],
+                "tests": [[test.t, test.p] for test in (step.verdict.informative, step.verdict.specific)],
                 "losses": step.verdict.losses.tolist(),
             }
             for step in trace
@@ -136,7 +136,7 @@ def _variant(**choices: Any) -> dict[str, Any]:
 JSE_OPTIONS: dict[str, dict[str, Any]] = {
     "defaults": {},
     "level 0.2": {"significance_level": 0.2},
-    "level of all tests of a concept": {"correction": "looks"},
+    "level of all tests of a concept": {"correction": "familywise"},
     "shift 0.05": {"delta": 0.05},
     "shift estimated": {"delta": "auto"},
     "tests over rows": _variant(tests="plain"),

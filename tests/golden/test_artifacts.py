@@ -25,12 +25,20 @@ def _subset(found, wanted):
     return found
 
 
+def _named_as_now(wanted):
+    """An answer of the early version, whose second test was called "own"."""
+    if isinstance(wanted, dict):
+        return {"specific" if key == "own" else key: _named_as_now(value) for key, value in wanted.items()}
+    return [_named_as_now(one) for one in wanted] if isinstance(wanted, list) else wanted
+
+
 @pytest.mark.parametrize("name", sorted(EXPECTED))
 def test_it_transforms_and_tells_as_it_did(name):
     remover, wanted = load(HERE / f"{name}.safetensors"), EXPECTED[name]
     np.testing.assert_allclose(remover.transform(ROWS), wanted["transform"], rtol=0, atol=1e-12)
     for part, found in (("trace", remover.trace_.to_dict()), ("certificate", remover.certificate_.to_dict())):
-        assert not list(differences(plain(_subset(found, wanted[part])), plain(wanted[part]), 1e-12)), part
+        expected = _named_as_now(wanted[part])
+        assert not list(differences(plain(_subset(found, expected)), plain(expected), 1e-12)), part
 
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))

@@ -1,4 +1,4 @@
-"""What every last layer promises."""
+"""What every head promises."""
 
 import numpy as np
 import pytest
@@ -222,7 +222,7 @@ def test_a_wrong_parameter_is_named(head, toy):
 
 
 def test_stopping_early_warns(exact, toy):
-    with pytest.warns(NotConvergedWarning, match="last layer was not solved"):
+    with pytest.warns(NotConvergedWarning, match="head was not solved"):
         exact.set_params(max_iter=1, tol=1e-9).fit(toy.Z, toy.y, concept=toy.concept)
     assert not exact.outcome_.converged
 

@@ -10,11 +10,11 @@ from unspur import LEACE, RobustClassifier, load, open_rows
 from unspur._data import decode_fit_arguments
 from unspur._validation import generator
 from unspur.datasets import make_toy
-from unspur.exceptions import InputError, NotInferredWarning
+from unspur.exceptions import InputError, UninformativeInferenceWarning
 from unspur.heads import ERM, GroupWeighted
 from unspur.heads.inference import PROBE_TOL, infer_concept
 from unspur.metrics import group_accuracy
-from unspur.selection import choose_layer
+from unspur.selection import tune_head
 
 TOY, TEST = make_toy(3000, d=10, rho=0.9, random_state=0), make_toy(6000, d=10, rho=0.0, random_state=1)
 
@@ -94,7 +94,7 @@ def test_few_labels_go_a_long_way(seed):
 def test_a_concept_that_is_not_in_the_rows_leaves_classes_of_equal_weight(seed):
     rng = np.random.default_rng(seed)
     concept = partly_known(400, np.where(rng.random(3000) < 0.8, TOY.y, 1 - TOY.y), seed)
-    with pytest.warns(NotInferredWarning, match="not clearly better than chance. Label more rows"):
+    with pytest.warns(UninformativeInferenceWarning, match="not clearly better than chance. Label more rows"):
         head = GroupWeighted(unknown="infer").fit(TOY.Z, TOY.y, concept=concept)
     balanced = ERM(balance="main").fit(TOY.Z, TOY.y)
     few = GroupWeighted().fit(TOY.Z, TOY.y, concept=concept)
@@ -107,7 +107,7 @@ def test_labels_that_are_too_few_to_predict_give_shares():
     rare[np.flatnonzero(rare == 1)[4:]] = np.nan
     same = np.where(TOY.concept == TOY.y, partly_known(300), np.nan)
     for concept in (rare, same):
-        with pytest.warns(NotInferredWarning, match="not clearly better than chance"):
+        with pytest.warns(UninformativeInferenceWarning, match="not clearly better than chance"):
             GroupWeighted(unknown="infer").fit(TOY.Z, TOY.y, concept=concept)
         found = inferred(TOY.Z, TOY.y, concept)
         assert not found.better_than_chance
@@ -122,7 +122,7 @@ def test_a_group_without_labelled_rows_is_found_by_its_concept():
     concept = partly_known(600)
     concept[(TOY.y == 1) & (concept == 0)] = np.nan
     found = inferred(TOY.Z, TOY.y, concept)
-    assert "No labelled row is in 1, 0.0, so the share of that is a guess." in found.note
+    assert "No labelled row is in 1, 0.0, so its share is a guess." in found.note
     guess, truth = found.probability[TOY.y == 1, 0], TOY.concept[TOY.y == 1] == 0
     assert 0 < guess.mean() < 0.1
     assert guess[truth].mean() > 2 * guess[~truth].mean()
@@ -231,21 +231,21 @@ def test_a_known_class_that_no_labelled_row_has_is_kept():
     found = inferred(TOY.Z, TOY.y, np.column_stack([first, other]))
     rows = first == 2
     assert_array_equal(found.probability[rows], np.tile([0, 0, 0, 0, 0.5, 0.5], (rows.sum(), 1)))
-    assert f"What is known of {rows.sum()} rows is true of no labelled row" in found.note
+    assert f"No labelled row agrees with what is known of {rows.sum()} rows" in found.note
 
 
 def test_rows_without_a_concept_choose_the_penalty_too():
     concept = partly_known(60)
     grid = {"weight_decay": (10.0, 1.0, 0.1, 0.01, 1e-3)}
-    few = choose_layer(GroupWeighted(), grid, (TOY.Z, TOY.y, concept))
-    more = choose_layer(GroupWeighted(unknown="infer", random_state=0), grid, (TOY.Z, TOY.y, concept))
-    full = choose_layer(GroupWeighted(), grid, (TOY.Z, TOY.y, TOY.concept))
-    losses = [np.array([loss for _, loss in found.table]) for found in (few, more, full)]
+    few = tune_head(GroupWeighted(), grid, (TOY.Z, TOY.y, concept))
+    more = tune_head(GroupWeighted(unknown="infer", random_state=0), grid, (TOY.Z, TOY.y, concept))
+    full = tune_head(GroupWeighted(), grid, (TOY.Z, TOY.y, TOY.concept))
+    losses = [np.array([loss for _, loss in found.results]) for found in (few, more, full)]
     # A dozen labelled rows say little about a loss; six hundred inferred ones say nearly as much as labelled ones.
     assert np.abs(losses[1] - losses[2]).max() < 0.1
     assert np.abs(losses[0] - losses[2]).max() > 0.1
-    everything = choose_layer(GroupWeighted(unknown="infer"), grid, (TOY.Z, TOY.y, TOY.concept))
-    assert everything.table == full.table
+    everything = tune_head(GroupWeighted(unknown="infer"), grid, (TOY.Z, TOY.y, TOY.concept))
+    assert everything.results == full.results
 
 
 def test_the_classifier_is_the_same_if_all_concepts_are_known():
@@ -291,7 +291,7 @@ def test_rows_that_are_repeated_do_not_make_chance_look_like_a_finding(near, rob
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             model.fit(X, y, concept=concept, clusters=clusters)
-        return any(issubclass(one.category, NotInferredWarning) for one in caught)
+        return any(issubclass(one.category, UninformativeInferenceWarning) for one in caught)
 
     assert all(warned(seed, shown=False) for seed in range(5 if robust else 20))
     assert not any(warned(seed, shown=True) for seed in range(5))

@@ -1,4 +1,4 @@
-"""What each last layer does with its weights, each promise with a control."""
+"""What each head does with its weights, each promise with a control."""
 
 import warnings
 

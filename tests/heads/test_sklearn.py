@@ -1,4 +1,4 @@
-"""The last layers as citizens of scikit-learn: its own checks, metadata routing, pipelines, searches."""
+"""The heads as citizens of scikit-learn: its own checks, metadata routing, pipelines, searches."""
 
 import contextlib
 

@@ -48,11 +48,13 @@ def test_rows_are_counted_by_the_names_of_concepts():
     y, predicted = rng.integers(2, size=(2, 500))
     frame = pd.DataFrame({"a": rng.integers(2, size=500), "b": 1 * (rng.random(500) < 0.2)})
     result, turned = group_accuracy(y, predicted, frame), frame[["b", "a"]]
-    assert_array_equal(result.count(y, turned), result.rows)
-    assert_array_equal(result.count(y, frame.to_numpy()), result.rows)
-    assert not np.array_equal(result.count(y, turned.to_numpy()), result.rows)  # the control: arrays have no names
+    assert_array_equal(result.group_counts(y, turned), result.rows)
+    assert_array_equal(result.group_counts(y, frame.to_numpy()), result.rows)
+    assert not np.array_equal(
+        result.group_counts(y, turned.to_numpy()), result.rows
+    )  # the control: arrays have no names
     with pytest.raises(LabelError, match="The concepts are a, c; a, b are evaluated here"):
-        result.count(y, frame.rename(columns={"b": "c"}))
+        result.group_counts(y, frame.rename(columns={"b": "c"}))
 
 
 class ColumnFrame:
@@ -79,7 +81,7 @@ def test_frames_that_are_not_of_pandas_are_read_by_their_columns(concepts):
     other = ColumnFrame({name: frame[name].to_numpy() for name in frame.columns})
     one, two = (group_accuracy(y, predicted, concept) for concept in (frame, other))
     assert str(one) == str(two)
-    assert_array_equal(one.count(y, other), one.rows)
+    assert_array_equal(one.group_counts(y, other), one.rows)
     assert label_columns(other, len(y), "concept").keys() == set(frame.columns)
 
 
@@ -94,25 +96,25 @@ def test_accuracies_and_both_averages():
 
 def test_the_weighted_average_uses_training_shares_and_is_another_number():
     result = GroupAccuracy.of(RIGHT, Y, CONCEPT)
-    assert result.average_weighted([[0.4, 0.1], [0.2, 0.3]]) == pytest.approx(0.4 * 0.75 + 0.1 * 1 + 0.3 * 0.5)
-    assert result.average_weighted([[40, 10], [20, 30]]) == pytest.approx(0.55)  # counts do as well
-    assert result.average_weighted(result.rows) == pytest.approx(result.average)
-    assert result.average_weighted(np.ones((2, 2))) == pytest.approx(result.group_average)
+    assert result.weighted_average([[0.4, 0.1], [0.2, 0.3]]) == pytest.approx(0.4 * 0.75 + 0.1 * 1 + 0.3 * 0.5)
+    assert result.weighted_average([[40, 10], [20, 30]]) == pytest.approx(0.55)  # counts do as well
+    assert result.weighted_average(result.rows) == pytest.approx(result.average)
+    assert result.weighted_average(np.ones((2, 2))) == pytest.approx(result.group_average)
     for wrong in ([0.5, 0.5], [[1, -1], [1, 1]], np.zeros((2, 2)), [[np.nan, 1], [1, 1]]):
         with pytest.raises(InputError, match="train_shares"):
-            result.average_weighted(wrong)
+            result.weighted_average(wrong)
 
 
 def test_training_rows_are_counted_in_the_same_groups():
     y, predicted, concepts = several()
     result = group_accuracy(y, predicted, concepts)
-    assert_array_equal(result.count(y, concepts), result.rows)
+    assert_array_equal(result.group_counts(y, concepts), result.rows)
     some = np.flatnonzero((y != "bee") | (concepts["size"] == 1))
-    counts = result.count(y[some], concepts.iloc[some])
+    counts = result.group_counts(y[some], concepts.iloc[some])
     assert counts.sum() == len(some)
     assert counts[1, :, 0].sum() == 0 < counts[1, :, 1].sum()
     with pytest.raises(LabelError, match="'dog', for which no accuracy is known"):
-        result.count(np.where(y == "bee", "dog", y), concepts)
+        result.group_counts(np.where(y == "bee", "dog", y), concepts)
 
 
 def test_fairlearn_agrees_on_several_classes_and_concepts():
@@ -231,9 +233,9 @@ def test_no_concept_is_lost_by_its_name():
         group_accuracy(y, predicted, {})
     result = group_accuracy(y, predicted, {"main": light, "2": size})  # the name of the main label is free
     assert_array_equal(result.correct, group_accuracy(y, predicted, concepts).correct)
-    assert_array_equal(result.count(y, {"main": light, "2": size}), result.rows)
+    assert_array_equal(result.group_counts(y, {"main": light, "2": size}), result.rows)
     with pytest.raises(LabelError, match="There are 1 concepts; 2 are evaluated"):
-        result.count(y, light)
+        result.group_counts(y, light)
 
 
 @pytest.mark.parametrize("nothing", [None, np.nan])
@@ -391,9 +393,9 @@ def test_an_absent_group_is_nan_when_asked_for():
     pair = simultaneous_bounds(result.correct[[0, 1], [0, 1]], result.rows[[0, 1], [0, 1]], 0.95)
     assert result.worst_interval() == pytest.approx(tuple(pair.min(axis=0)))  # two groups, not four
     assert 0.5 < result.worst_corrected < 0.8
-    assert result.average_weighted([[1, 0], [0, 1]]) == pytest.approx(0.625)
+    assert result.weighted_average([[1, 0], [0, 1]]) == pytest.approx(0.625)
     with pytest.raises(InputError, match=r"main=0, concept=1\) has training rows"):
-        result.average_weighted([[1, 1], [0, 1]])
+        result.weighted_average([[1, 1], [0, 1]])
     assert "none" in str(result)
     assert "–" in group_table({"ERM": result})
     assert json.loads(json.dumps(result.to_dict(), allow_nan=False))["groups"][1]["accuracy"] is None

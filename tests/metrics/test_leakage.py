@@ -67,7 +67,7 @@ def test_size_and_power(setting, options, monkeypatch):
 
 def test_with_a_test_set_the_size_is_as_stated():
     sets = [(sample(100, seed=seed), sample(150, seed=1000 + seed)) for seed in range(200)]
-    p = [leakage(*a, Z_test=b[0], concept_test=b[1], penalty=0.1).p for a, b in sets]
+    p = [leakage(*a, X_test=b[0], concept_test=b[1], penalty=0.1).p for a, b in sets]
     assert 0.01 < np.mean(np.array(p) < 0.05) < 0.09
 
 
@@ -151,9 +151,9 @@ def test_weights_count_like_copies_in_the_probe_and_in_what_is_reported():
     z, concept = sample(200, shift=1.0)
     test, truth = sample(100, shift=1.0, seed=1)
     weight, importance = np.arange(200) % 3, np.arange(100) % 2 + 1
-    options = {"Z_test": test, "concept_test": truth, "penalty": 0.1}
+    options = {"X_test": test, "concept_test": truth, "penalty": 0.1}
     weighted = leakage(z, concept, **options, sample_weight=weight, sample_weight_test=importance)
-    options |= {"Z_test": np.repeat(test, importance, axis=0), "concept_test": np.repeat(truth, importance)}
+    options |= {"X_test": np.repeat(test, importance, axis=0), "concept_test": np.repeat(truth, importance)}
     repeated = np.repeat(z, weight, axis=0), np.repeat(concept, weight)
     copied = leakage(*repeated, **options)
     independent = leakage(*repeated, **options, clusters_test=np.arange(importance.sum()))
@@ -173,8 +173,8 @@ def test_the_interval_is_as_wide_as_the_variance_of_weighted_rows(heavy, light, 
     wrong = np.arange(2 * n) % 10 == 0  # a tenth of them everywhere, or of those that are not always right
     right = ~(wrong & (np.where(weight > 1, heavy, light) < 1))
     z = np.where(right, 2.0 * concept - 1, 1.0 - 2 * concept)[:, None]
-    train = {"Z": [[-1.0], [-1.0], [1.0], [1.0]], "concept": [0, 0, 1, 1], "penalty": 0.1}
-    found = leakage(**train, Z_test=z, concept_test=concept, sample_weight_test=weight)
+    train = {"X": [[-1.0], [-1.0], [1.0], [1.0]], "concept": [0, 0, 1, 1], "penalty": 0.1}
+    found = leakage(**train, X_test=z, concept_test=concept, sample_weight_test=weight)
     recall = np.average(right[:n], weights=weight[:n])
     error = np.sqrt(np.sum((weight * (right - recall)) ** 2)) / weight.sum()
     assert found.high - found.low > 2 * 1.96 * error
@@ -232,7 +232,7 @@ def test_folds_can_be_given_and_rows_without_concept_are_left_out():
     half = leakage(z, concept, cv=listed[:1], penalty=0.1)
     assert half.rows == len(listed[0][1])
     train, test = listed[0]
-    alone = leakage(z[train], concept[train], Z_test=z[test], concept_test=concept[test], penalty=0.1)
+    alone = leakage(z[train], concept[train], X_test=z[test], concept_test=concept[test], penalty=0.1)
     assert half == alone  # one split has no folds that could depend on each other
     gaps = concept.astype(float)
     gaps[::4] = np.nan
@@ -264,8 +264,8 @@ def test_bad_input_says_what_is_needed():
     for error, match, call in (
         (GroupSizeError, "3 rows with concept=1.0 in 5 folds; at least 5", lambda: leakage(z, few)),
         (InputError, "probe is", lambda: leakage(z, concept, probe="forest")),
-        (InputError, "go together", lambda: leakage(z, concept, Z_test=z)),
-        (InputError, "2 columns, Z has 5", lambda: leakage(z, concept, Z_test=z[:, :2], concept_test=concept)),
+        (InputError, "go together", lambda: leakage(z, concept, X_test=z)),
+        (InputError, "2 columns, X has 5", lambda: leakage(z, concept, X_test=z[:, :2], concept_test=concept)),
         (InputError, "cv must be", lambda: leakage(z, concept, cv=1)),
         (InputError, "penalty", lambda: leakage(z, concept, penalty=0)),
         (InputError, "sample_weight", lambda: leakage(z, concept, sample_weight=-np.ones(40))),
@@ -294,11 +294,11 @@ def test_columns_of_test_rows_are_those_of_the_training_rows(concept_type):
     concept = (Z[:, 0] > 0).astype(int)
     given = {"concept_test": concept[40:], "concept_type": concept_type, "penalty": 0.1, "random_state": 0}
     for moved in (test[list("bac")], test.rename(columns={"a": "age"}), test[list("ab")]):
-        with pytest.raises(InputError, match="The columns of Z_test are not those of Z, in the same order"):
-            leakage(train, concept[:40], Z_test=moved, **given)
-    plain = leakage(Z[:40], concept[:40], Z_test=Z[40:], **given)
+        with pytest.raises(InputError, match="The columns of X_test are not those of X, in the same order"):
+            leakage(train, concept[:40], X_test=moved, **given)
+    plain = leakage(Z[:40], concept[:40], X_test=Z[40:], **given)
     for tested in (test, Z[40:]):
-        found = leakage(train, concept[:40], Z_test=tested, **given)
+        found = leakage(train, concept[:40], X_test=tested, **given)
         # Up to rounding: frames keep their numbers column by column, so sums may be taken in another order.
         assert_allclose([found.low, found.high, found.p], [plain.low, plain.high, plain.p], rtol=1e-9)
 
@@ -321,7 +321,7 @@ def test_clusters_share_a_fold_and_are_counted_once():
     assert there.high - there.low > 1.5 * (apart.high - apart.low)
     test = films(1, shift=2.0)
     narrow, wide = (
-        leakage(Z, concept, Z_test=test[0], concept_test=test[1], clusters_test=c, random_state=0)
+        leakage(Z, concept, X_test=test[0], concept_test=test[1], clusters_test=c, random_state=0)
         for c in (None, test[2])
     )
     assert wide.accuracy == narrow.accuracy
@@ -339,7 +339,7 @@ def test_index_arrays_lead_into_all_rows_also_where_the_concept_has_gaps(concept
     alone = leakage(
         z[train][kept[train]],
         number[train][kept[train]],
-        Z_test=z[test][kept[test]],
+        X_test=z[test][kept[test]],
         concept_test=number[test][kept[test]],
         **options,
     )
@@ -388,7 +388,7 @@ def test_copies_of_a_row_share_a_fold_and_a_note_says_so(kind):
         options = {"concept_type": "class" if kind == "class" else "continuous", "random_state": seed}
         one = leakage(Z, concept if kind == "class" else number, **options)
         apart = leakage(Z, concept if kind == "class" else number, **options, clusters=np.arange(160))
-        assert one.notes == ("40 of 160 rows of Z are copies of others and count once with them",)
+        assert one.notes == ("40 of 160 rows of X are copies of others and count once with them",)
         assert apart.notes == ()
         found.append(one.accuracy if kind == "class" else one.r2)
         blind.append(apart.accuracy if kind == "class" else apart.r2)
@@ -407,9 +407,9 @@ def test_copies_in_given_folds_and_in_two_sets_are_noted():
     fold = place % 5
     together = [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(5)]
     assert len(leakage(Z, concept, cv=together, random_state=0).notes) == 1  # control
-    both = leakage(Z[:120], concept[:120], Z_test=Z[100:], concept_test=concept[100:], random_state=0)
-    assert both.notes == ("60 rows of Z_test are copies of rows of Z, on which the probe was trained",)
-    alone = leakage(Z[:100], concept[:100], Z_test=Z[100:120], concept_test=concept[100:120], random_state=0)
+    both = leakage(Z[:120], concept[:120], X_test=Z[100:], concept_test=concept[100:], random_state=0)
+    assert both.notes == ("60 rows of X_test are copies of rows of X, on which the probe was trained",)
+    alone = leakage(Z[:100], concept[:100], X_test=Z[100:120], concept_test=concept[100:120], random_state=0)
     assert alone.notes == ()
 
 
@@ -451,7 +451,7 @@ def wide_films(seed, n_films=60, frames=15, d=40):
 def test_clusters_of_test_rows_are_needed_and_must_be_others():
     Z, concept, film = wide_films(0)
     half = np.arange(len(Z)) % 2 == 0
-    test = {"Z_test": Z[half], "concept_test": concept[half]}
+    test = {"X_test": Z[half], "concept_test": concept[half]}
     with pytest.raises(InputError, match="clusters_test was not"):
         leakage(Z[~half], concept[~half], clusters=film[~half], **test)
     with pytest.raises(InputError, match="60 clusters are in clusters and in clusters_test"):
@@ -488,7 +488,7 @@ def test_a_number_of_the_cluster_is_predicted_for_other_clusters():
     with pytest.raises(GroupSizeError, match="Rows with a concept lie in 9 clusters"):
         leakage(Z[:90], age[:90], concept_type="continuous", clusters=patient[:90])
     test = patients(1, shift=2.0)
-    rows = {"Z_test": test[0], "concept_test": test[1]}
+    rows = {"X_test": test[0], "concept_test": test[1]}
     narrow = leakage(Z, age, concept_type="continuous", random_state=0, clusters_test=np.arange(len(age)), **rows)
     plain = leakage(Z, age, concept_type="continuous", random_state=0, **rows)
     assert (narrow.low, narrow.high) == pytest.approx((plain.low, plain.high))
@@ -543,7 +543,7 @@ def test_what_is_no_column_is_refused_in_words(concept_type):
     with pytest.raises(LabelError, match=r"concept is a mapping of columns \(age, sex\).*Pass .* concept\['age'\]"):
         leakage(z, {"age": concept, "sex": concept}, **options)
     with pytest.raises(LabelError, match=r"concept_test is a mapping of columns \(age\)"):
-        leakage(z, concept, Z_test=z, concept_test={"age": concept}, **options)
+        leakage(z, concept, X_test=z, concept_test={"age": concept}, **options)
 
 
 def test_folds_at_the_same_time_give_the_result_of_one_after_the_other():

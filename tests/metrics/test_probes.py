@@ -35,7 +35,7 @@ def hard(trouble, n=600, d=12, seed=0):
 def test_what_blinds_one_probe_does_not_blind_the_chosen_one(trouble, note):
     """With one penalty on the columns as they are, which was all there was, nothing is read."""
     train, test = hard(trouble), hard(trouble, n=4000, seed=1)
-    judged = {"Z_test": test[0], "concept_test": test[1]}
+    judged = {"X_test": test[0], "concept_test": test[1]}
     chosen = leakage(*train, **judged, random_state=0)
     blind = leakage(*train, **judged, penalty=1e-2)
     assert blind.accuracy < 0.6
@@ -81,7 +81,7 @@ def test_a_rare_class_is_learnt_with_the_covariance_of_all_rows():
 
     mix = rng.standard_normal((100, 100))
     train, test = rows(1000, 0.03), rows(4000, 0.5)
-    judged = {"Z_test": test[0], "concept_test": test[1]}
+    judged = {"X_test": test[0], "concept_test": test[1]}
     chosen = leakage(*train, **judged, random_state=0).accuracy
     logistic = max(leakage(*train, **judged, penalty=penalty).accuracy for penalty in (1.0, 1e-2, 1e-4))
     assert chosen > logistic + 0.02
@@ -103,7 +103,7 @@ def test_numbers_are_predicted_as_well_as_they_can_be_and_not_better():
     assert again.r2 == pytest.approx(found.r2, abs=0.01)
     assert "column 3 is" in str(again)
     test, truth = numbers(800, np.sqrt(0.6), 1)
-    held_out = leakage(*numbers(800, np.sqrt(0.6), 0), concept_type="continuous", Z_test=test, concept_test=truth)
+    held_out = leakage(*numbers(800, np.sqrt(0.6), 0), concept_type="continuous", X_test=test, concept_test=truth)
     assert held_out.low < 0.6 < held_out.high
     assert held_out.high - held_out.low < found.high - found.low  # folds tell less than as many test rows
     none = [leakage(*numbers(80, 0.0, seed), concept_type="continuous", random_state=0) for seed in range(20)]
@@ -140,7 +140,7 @@ def test_values_that_hold_most_of_the_variance_are_named_and_honest_tails_are_no
     found = leakage(z, coded, concept_type="continuous", random_state=0)
     assert "2 of 300 values of concept hold 99" in str(found)
     assert "-999, 999. Are they codes" in str(found)
-    test = leakage(z, age, concept_type="continuous", Z_test=z, concept_test=coded)
+    test = leakage(z, age, concept_type="continuous", X_test=z, concept_test=coded)
     assert "values of concept_test" in str(test)
     weight = (np.arange(300) >= 2) * 1.0
     assert not leakage(z, coded, concept_type="continuous", sample_weight=weight, random_state=0).notes
@@ -197,7 +197,7 @@ def test_more_rows_than_a_few_are_taken_for_codes_by_mistake_in_hardly_any_sampl
 @pytest.mark.parametrize("unit", [2.0**-700, 2.0**700])
 def test_the_unit_of_a_number_does_not_matter(unit):
     z, age = numbers(300, 0.9, 0)
-    test = {"Z_test": z[200:], "concept_test": age[200:]}
+    test = {"X_test": z[200:], "concept_test": age[200:]}
     for options, rows in (({}, slice(None)), (test, slice(0, 200))):
         plain = leakage(z[rows], age[rows], concept_type="continuous", random_state=0, **options)
         scaled = {name: unit * value if name == "concept_test" else value for name, value in options.items()}

@@ -46,7 +46,7 @@ def test_leakage_of_tiny_rows_is_that_of_the_same_rows_in_another_unit(toy, size
     found = leakage(size * toy.Z, toy.concept, random_state=0)
     assert found.accuracy == pytest.approx(leakage(toy.Z, toy.concept, random_state=0).accuracy, abs=0.01)
     assert found.accuracy > 0.6
-    half = {"Z_test": size * toy.Z[::2], "concept_test": toy.concept[::2]}
+    half = {"X_test": size * toy.Z[::2], "concept_test": toy.concept[::2]}
     assert leakage(size * toy.Z[1::2], toy.concept[1::2], **half, random_state=0).accuracy > 0.6
 
 

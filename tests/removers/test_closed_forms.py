@@ -551,7 +551,7 @@ def test_dates_in_two_units_are_the_same_dates():
     both = both.merge(LEACE(concept_type="continuous").fit(Z[300:], concept=last))
     for found in (merged, both):
         np.testing.assert_allclose(found.transform(Z), of_all.transform(Z), atol=1e-9)
-    tested = {"Z_test": Z[300:], "concept_type": "continuous", "random_state": 0}
+    tested = {"X_test": Z[300:], "concept_type": "continuous", "random_state": 0}
     same = leakage(Z[:300], first, concept_test=last.astype(first.dtype), **tested)
     assert leakage(Z[:300], first, concept_test=last, **tested) == same
     assert same.r2 > 0.99  # the control

@@ -106,7 +106,7 @@ def test_clusters_of_one_row_give_the_tests_of_independent_rows(rng):
             for tests in (DirectionTests(scalars=scalars), DirectionTests(scalars=scalars, clusters=single))
         )
         assert_allclose(clustered.losses, plain.losses, rtol=1e-10)
-        for one, other in ((clustered.own, plain.own), (clustered.informative, plain.informative)):
+        for one, other in ((clustered.specific, plain.specific), (clustered.informative, plain.informative)):
             assert_allclose([one.t, one.degrees], [other.t, other.degrees], rtol=1e-6)
 
 
@@ -120,7 +120,7 @@ def test_copies_add_nothing_to_a_test(rng):
         tests = DirectionTests(clusters=HeldOutClusters.of(cluster, columns.cell, columns.weight, by_group=True))
         verdicts.append(tests.test("main", tests.losses(rows, CellCounts.of(rows), np.eye(6)[:1], np.zeros(6))))
     once, thrice = verdicts
-    assert_allclose([thrice.own.t, thrice.own.degrees], [once.own.t, once.own.degrees], rtol=1e-3)
+    assert_allclose([thrice.specific.t, thrice.specific.degrees], [once.specific.t, once.specific.degrees], rtol=1e-3)
 
 
 def test_the_error_of_an_average_is_that_of_leaving_clusters_out(rng):
@@ -188,7 +188,7 @@ def test_copies_do_not_depend_on_the_order_of_the_rows(rng):
     Z, _, s = sorted_table(rng)
     mixed = rng.permutation(len(Z))
     for order in (np.arange(len(Z)), mixed):
-        assert any("400 of 2,600 rows of Z are copies" in note for note in leakage(Z[order], s[order]).notes)
+        assert any("400 of 2,600 rows of X are copies" in note for note in leakage(Z[order], s[order]).notes)
         assert ("test", "training") in shared_rows(Z, Z[order])
     leace = LEACE().fit(Z[mixed], concept=s[mixed])
     with pytest.warns(UsedRowsWarning, match="2,600 of the 2,600"):
@@ -223,7 +223,7 @@ def test_clusters_of_training_and_validation_rows(rng):
     jse = JSE(random_state=0, weight_decay=0.1)
     jse.fit(Z[first], y[first], concept=s[first], clusters=cluster[first], clusters_val=cluster[second], **given)
     assert jse.spurious_.dim
-    assert max(step.verdict.own.degrees for step in jse.trace_.steps) < 40  # clusters, not rows
+    assert max(step.verdict.specific.degrees for step in jse.trace_.steps) < 40  # clusters, not rows
     with pytest.raises(InputError, match="clusters_val was not"):
         jse.fit(Z[first], y[first], concept=s[first], clusters=cluster[first], **given)
     with pytest.raises(
@@ -284,8 +284,8 @@ def test_weights_of_rows_count_in_clusters(rng):
         source = MemoryRows(Z[rows], columns)
         tests = DirectionTests(clusters=HeldOutClusters.of(cluster[rows], columns.cell, columns.weight, by_group=True))
         verdicts.append(tests.test("main", tests.losses(source, CellCounts.of(source), np.eye(6)[:1], np.zeros(6))))
-    assert_allclose(verdicts[0].own.t, verdicts[1].own.t, rtol=1e-5)
-    assert_allclose(verdicts[0].own.degrees, verdicts[1].own.degrees, rtol=1e-6)
+    assert_allclose(verdicts[0].specific.t, verdicts[1].specific.t, rtol=1e-5)
+    assert_allclose(verdicts[0].specific.degrees, verdicts[1].specific.degrees, rtol=1e-6)
 
 
 def test_every_row_source_gives_the_same_trace(rng, tmp_path):
@@ -295,9 +295,9 @@ def test_every_row_source_gives_the_same_trace(rng, tmp_path):
     mapped = np.load(tmp_path / "z.npy", mmap_mode="r")
     chunks = da.from_array(Z, chunks=(130, 6))
     jse = JSE(random_state=0, weight_decay=0.1)
-    expected = [step.verdict.own.t for step in jse.fit(Z, y, concept=s, clusters=cluster).trace_.steps]
+    expected = [step.verdict.specific.t for step in jse.fit(Z, y, concept=s, clusters=cluster).trace_.steps]
     for rows in (mapped, chunks, torch.from_numpy(Z).to(torch.float64)):
-        found = [step.verdict.own.t for step in jse.fit(rows, y, concept=s, clusters=cluster).trace_.steps]
+        found = [step.verdict.specific.t for step in jse.fit(rows, y, concept=s, clusters=cluster).trace_.steps]
         assert_allclose(found, expected, rtol=1e-5)
 
 

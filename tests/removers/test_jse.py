@@ -104,8 +104,8 @@ def test_block_size_memory_mapping_and_row_order_change_nothing(toy, dtype, tole
 def test_same_random_state_same_bits_and_another_one_other_folds(toy):
     first, again, other = fitted(toy), fitted(toy), fitted(toy, random_state=1)
     assert_array_equal(first.spurious_.basis, again.spurious_.basis)
-    assert [s.verdict.own.t for s in first.trace_] == [s.verdict.own.t for s in again.trace_]
-    assert [s.verdict.own.t for s in first.trace_] != [s.verdict.own.t for s in other.trace_]
+    assert [s.verdict.specific.t for s in first.trace_] == [s.verdict.specific.t for s in again.trace_]
+    assert [s.verdict.specific.t for s in first.trace_] != [s.verdict.specific.t for s in other.trace_]
 
 
 def test_subspaces_converge_to_the_true_axes_as_rows_grow():
@@ -137,7 +137,7 @@ def test_only_relative_weights_matter(toy):
     val["sample_weight_val"] = 7 * val["sample_weight_val"]
     many = JSE().fit(Z, y, concept=concept, sample_weight=100 * weight, **val)
     plain = JSE().fit(Z, y, concept=concept, X_val=val["X_val"], y_val=val["y_val"], concept_val=val["concept_val"])
-    t = [[s.verdict.own.t for s in jse.trace_] for jse in (one, many, plain)]
+    t = [[s.verdict.specific.t for s in jse.trace_] for jse in (one, many, plain)]
     assert_allclose(t[0], t[1], rtol=1e-6)
     assert t[0][0] != pytest.approx(t[2][0], rel=1e-3)
 
@@ -247,7 +247,7 @@ def test_delta_shifts_the_second_test_and_auto_follows_the_difficulty():
     plain, auto = fitted(toy), fitted(toy, delta="auto")
     assert auto.trace_.delta < -0.1  # the concept is far easier to predict
     assert fitted(make_toy(4000, rho=0.6, random_state=0), delta="auto").trace_.delta == pytest.approx(0, abs=0.1)
-    first = [jse.trace_[0].verdict.own.t for jse in (plain, auto)]
+    first = [jse.trace_[0].verdict.specific.t for jse in (plain, auto)]
     assert first[1] > first[0]
 
 
@@ -276,7 +276,7 @@ def test_trace_tells_the_whole_story(toy):
     text = str(jse.trace_)
     assert all(step.verdict.reason in text for step in jse.trace_)
     assert max(map(len, text.splitlines()[:-2])) <= 90
-    assert f"{jse.trace_[0].verdict.own.p:.2g}" in text
+    assert f"{jse.trace_[0].verdict.specific.p:.2g}" in text
     saved = jse.trace_.to_dict()
     accepted = [step for step in saved["steps"] if step["proper"] and step["role"] == "spurious"]
     assert len(accepted) == jse.spurious_.dim
@@ -364,12 +364,12 @@ def test_every_option_of_the_tests_and_loops_is_heard():
     assert training.informative.t == pytest.approx(plain[0].verdict.informative.t, rel=0.2)
     strict = trace(significance_level=1e-12)
     assert sum(s.verdict.proper for s in strict) < sum(s.verdict.proper for s in plain)
-    assert all(max(s.verdict.own.p, s.verdict.informative.p) < 1e-12 for s in strict if s.verdict.proper)
-    half = trace(cv=0.5)[0].verdict.own
-    assert half.error == pytest.approx(plain[0].verdict.own.error * np.sqrt(0.2 / 0.5), rel=0.3)
-    assert trace(balance="none")[0].verdict.own.t != pytest.approx(plain[0].verdict.own.t, rel=1e-3)
+    assert all(max(s.verdict.specific.p, s.verdict.informative.p) < 1e-12 for s in strict if s.verdict.proper)
+    half = trace(cv=0.5)[0].verdict.specific
+    assert half.error == pytest.approx(plain[0].verdict.specific.error * np.sqrt(0.2 / 0.5), rel=0.3)
+    assert trace(balance="none")[0].verdict.specific.t != pytest.approx(plain[0].verdict.specific.t, rel=1e-3)
     auto = trace(delta="auto")
-    own, without = auto[0].verdict.own, plain[0].verdict.own
+    own, without = auto[0].verdict.specific, plain[0].verdict.specific
     assert auto.delta == pytest.approx(auto[0].verdict.delta)
     assert auto.delta != 0
     assert own.difference == pytest.approx(without.difference)
@@ -380,17 +380,19 @@ def test_every_option_of_the_tests_and_loops_is_heard():
 def test_a_level_for_all_looks_is_spent_half_on_either_role_and_less_in_every_round():
     z, y, concept = many_directions()
     options = {"weight_decay": 0.05, "cv": 0.2, "random_state": 0}
-    plain, spent = (JSE(**options, correction=c).fit(z, y, concept=concept).trace_ for c in ("none", "looks"))
+    plain, spent = (JSE(**options, correction=c).fit(z, y, concept=concept).trace_ for c in ("none", "familywise"))
     assert {step.verdict.level for step in plain} == {0.05}
     assert {step.outer for step in spent} > {1, 2}
     for step in spent:
         assert step.verdict.level == pytest.approx(
             0.025 if step.inner == 0 else 0.025 / (step.outer * (step.outer + 1))
         )
-        passed = max(step.verdict.informative.p, step.verdict.own.p) < step.verdict.level
+        passed = max(step.verdict.informative.p, step.verdict.specific.p) < step.verdict.level
         assert step.verdict.proper == passed
     swapped = (
-        JSE(**options, correction="looks", variant=PaperVariant(inner="spurious")).fit(z, y, concept=concept).trace_
+        JSE(**options, correction="familywise", variant=PaperVariant(inner="spurious"))
+        .fit(z, y, concept=concept)
+        .trace_
     )
     assert all((step.verdict.role == "spurious") == (step.inner > 0) for step in swapped)
     assert {step.verdict.level for step in swapped if step.verdict.role == "main"} == {0.025}
@@ -432,7 +434,7 @@ def test_folds_of_a_splitter_are_those_of_its_list(toy):
     listed = list(splitter.split(toy.Z, 2 * toy.y + toy.concept))
     one, two, other = (fitted(toy, cv=cv, weight_decay=0.1).trace_ for cv in (splitter, listed, 4))
     assert one.to_dict() == two.to_dict()
-    assert one[0].verdict.own.t != other[0].verdict.own.t
+    assert one[0].verdict.specific.t != other[0].verdict.specific.t
 
 
 def test_rows_never_held_out_do_not_upset_plain_tests(toy):
@@ -490,7 +492,7 @@ def test_found_on_twenty_fresh_toy_sets_and_close_to_the_truth():
     """n = 2,000, ρ = 0.9: found in ≥ 90 % of runs; ≤ 15 % of z_sp left, ≥ 95 % of z_mt kept, worst group as if true."""
 
     def worst_group(transform, train, test):
-        # At this penalty a plain layer needs the removal; with one that is chosen for Toy it hardly does.
+        # At this penalty an unweighted head needs the removal; with one that is chosen for Toy it hardly does.
         layer = ERM(weight_decay=0.01).fit(transform(train.Z), train.y)
         return group_accuracy(test.y, layer.predict(transform(test.Z)), test.concept).worst
 

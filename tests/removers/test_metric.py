@@ -193,6 +193,11 @@ def test_files_with_the_former_name_become_metrics():
         assert from_flat_parameters("JSE", {"orthogonality": name}) == metric
 
 
+def test_files_with_the_former_correction_are_translated():
+    assert from_flat_parameters("JSE", {"correction": "looks"}) == {"correction": "familywise"}
+    assert from_flat_parameters("JSE", {"correction": "none"}) == {"correction": "none"}
+
+
 @pytest.mark.parametrize("tau", [-0.1, 1.1, "scores", None])
 def test_a_metric_lies_between_0_and_1(tau):
     Z, y, c = stretched(200)

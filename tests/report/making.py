@@ -150,8 +150,8 @@ def many_findings(n: int = 5000, side: int = 64) -> Findings:
         found,
         group=found.group[at],
         ids=[f"images/part-{i % 7}/a_picture_with_a_name_{i:06d}.jpg" for i in range(n)],
-        right_before=found.right_before[at],
-        right_after=found.right_after[at],
+        correct_before=found.correct_before[at],
+        correct_after=found.correct_after[at],
         view=view,
         shown=np.arange(n),
         content=Pictures(images),
@@ -168,14 +168,14 @@ def nothing_removed() -> Findings:
     stopped = replace(found.traces[""], steps=found.traces[""].steps[-1:], stopped="no direction is proper")
     return replace(
         found,
-        removed=0,
-        kept=0,
-        judged=(before, after, *found.judged[2:]),
+        n_removed=0,
+        n_main=0,
+        results=(before, after, *found.results[2:]),
         view=_some_axes(found.view, keep),
         angles=(),
-        shared=None,
+        shared_variance=None,
         extremes=(),
-        right_after=found.right_before,
+        correct_after=found.correct_before,
         traces={"": stopped},
     )
 
@@ -187,14 +187,14 @@ def hostile_findings() -> Findings:
     origin = replace(found.origin, command=f"unspur report '{HOSTILE[0]}'", snippet=HOSTILE[1], remarks=HOSTILE[:3])
     rename = {name: f"{HOSTILE[0]} {k}" for k, name in enumerate(found.concepts)}
     judged = tuple(
-        replace(j, leakage={rename.get(name, name): leak for name, leak in j.leakage.items()}) for j in found.judged
+        replace(j, leakage={rename.get(name, name): leak for name, leak in j.leakage.items()}) for j in found.results
     )
     return replace(
         found,
         main=HOSTILE[1],
         concepts=tuple(rename.values()),
         groups=HOSTILE[:4],
-        judged=judged,
+        results=judged,
         origin=origin,
         view=replace(found.view, axes=axes),
         ids=[f"{HOSTILE[k % 6]}{k}" for k in range(len(found.ids))],
@@ -207,20 +207,20 @@ def file_findings() -> Findings:
     """Photodigits whose rows are called by long paths, with more directions than a page looks along."""
     found = photo_findings()
     ids = [f"release-2024/photographs/high_resolution/digit_on_a_photograph_{k:06d}.png" for k in range(len(found.ids))]
-    return replace(found, ids=ids, removed=11)
+    return replace(found, ids=ids, n_removed=11)
 
 
 def long_findings() -> Findings:
     """The toy findings with labels, classes and axes whose names nobody would read to the end."""
     found, levels = toy_findings(), (("a" * 9000, "a" * 9001), ("b" * 9000, "c" * 9000))
-    judged = tuple(replace(j, accuracy=replace(j.accuracy, levels=levels)) for j in found.judged)
+    judged = tuple(replace(j, accuracy=replace(j.accuracy, levels=levels)) for j in found.results)
     axes = tuple(replace(axis, name=f"{'x' * 9000} {k}") for k, axis in enumerate(found.view.axes))
     groups = tuple(judged[0].accuracy.labels())
     probe = {f"{'k' * 9000} {k}": pair for k, pair in enumerate(found.certificate.probe.values())}
     return replace(
         found,
         main="m" * 9000,
-        judged=judged,
+        results=judged,
         groups=groups,
         view=replace(found.view, axes=axes),
         certificate=replace(found.certificate, probe=probe),
@@ -235,8 +235,8 @@ def lost() -> Findings:
     accuracy = replace(before.accuracy, correct=before.accuracy.rows // 2)
     down = Change(-0.31, -0.35, -0.27)
     after = replace(after, accuracy=accuracy, average_change=down, group_average_change=down, worst_change=down)
-    broken = replace(found.judged[2], accuracy=None, problem="Group (bird=1, background=0) has 1 row; 2 are needed.")
-    return replace(found, judged=(before, after, broken, *found.judged[3:]), warnings=("The task may be lost.",))
+    broken = replace(found.results[2], accuracy=None, problem="Group (bird=1, background=0) has 1 row; 2 are needed.")
+    return replace(found, results=(before, after, broken, *found.results[3:]), warnings=("The task may be lost.",))
 
 
 def _toys(rows):

@@ -172,7 +172,7 @@ def named(names):
     """The findings with other names for everything that has one."""
     found, more = findings(), iter(names * 9)
     axes = tuple(replace(axis, name=f"{next(more)} {k}") for k, axis in enumerate(found.view.axes))
-    judged = tuple(replace(one, name=name) for one, name in zip(found.judged, names, strict=False))
+    judged = tuple(replace(one, name=name) for one, name in zip(found.results, names, strict=False))
     trace = found.traces[""]
     return replace(
         found,
@@ -181,7 +181,7 @@ def named(names):
         concepts=(names[2],),
         classes=names[:2],
         groups=names[:4],
-        judged=judged,
+        results=judged,
         view=replace(found.view, axes=axes),
         traces={names[0]: trace, names[3]: trace},
         saliency=looks(names[:3]),

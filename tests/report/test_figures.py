@@ -111,7 +111,7 @@ def test_the_ladder_shows_every_test_and_decision():
     marks = [line for line in drawn.axes[0].lines if line.get_marker() in "oD" and len(line.get_xdata()) == 1]
     expected = []
     for verdict in (step.verdict for step in trace):  # t, in units in which its own critical value is the threshold's
-        for test, sign in ((verdict.informative, -1), (verdict.own, 1 if verdict.role == "main" else -1)):
+        for test, sign in ((verdict.informative, -1), (verdict.specific, 1 if verdict.role == "main" else -1)):
             expected.append(sign * test.t * norm.ppf(0.05) / student.ppf(0.05, test.degrees))
     assert [line.get_xdata()[0] for line in marks] == pytest.approx(expected)
     filled = [to_hex(line.get_markerfacecolor()) != "#ffffff" for line in marks]
@@ -160,7 +160,7 @@ def test_any_statistic_fits_on_the_ladder(size):
             verdict=replace(
                 step.verdict,
                 informative=replace(step.verdict.informative, t=size * step.verdict.informative.t),
-                own=replace(step.verdict.own, t=size * step.verdict.own.t),
+                specific=replace(step.verdict.specific, t=size * step.verdict.specific.t),
             ),
         )
         for step in trace
@@ -181,7 +181,7 @@ def widths(axis):
 def test_bars_are_the_accuracies_with_their_intervals():
     found = findings()
     axis = figures.group_bars(found).axes[0]
-    results = [judged.accuracy for judged in found.judged]
+    results = [judged.accuracy for judged in found.results]
     expected = [[*result.accuracy.ravel(), result.group_average, result.average] for result in results]
     assert widths(axis) == pytest.approx(100 * np.ravel(expected))
     spans = np.vstack([np.array(part.get_segments())[:, :, 0] for part in axis.collections])
@@ -199,15 +199,15 @@ def test_methods_have_their_colours_and_the_worst_group_is_bold():
     found = findings()
     drawn = figures.group_bars(found)
     legend = {text.get_text(): to_hex(handle.get_facecolor()) for text, handle in zip(*_legend(drawn), strict=True)}
-    assert legend == {judged.name: METHOD_COLOURS[judged.name].lower() for judged in found.judged}
+    assert legend == {judged.name: METHOD_COLOURS[judged.name].lower() for judged in found.results}
     bold = [text.get_text() for text in drawn.axes[0].texts if text.get_fontweight() == "bold"]
-    assert bold == [f"{100 * judged.accuracy.worst:.1f}" for judged in found.judged]
+    assert bold == [f"{100 * judged.accuracy.worst:.1f}" for judged in found.results]
 
 
 def test_a_method_without_a_result_is_mentioned_and_a_group_without_rows_too():
     found = findings()
-    failed = replace(found.judged[2], accuracy=None, problem="did not converge")
-    assert "no result: INLP" in read(figures.group_bars(replace(found, judged=(*found.judged[:2], failed))))
+    failed = replace(found.results[2], accuracy=None, problem="did not converge")
+    assert "no result: INLP" in read(figures.group_bars(replace(found, results=(*found.results[:2], failed))))
     empty = GroupAccuracy.of(np.ones(3, dtype=bool), [0, 0, 1], [0, 1, 0], empty="nan")
     assert "no rows" in read(figures.group_bars({"JSE": empty}))
 

@@ -14,7 +14,7 @@ from tests.labelled_rows import Rows
 from tests.optional import pandas as pd
 from tests.report.rows import nothing_to_find, removal, toy
 from unspur import INLP, JSE, LEACE, RLACE, SPLINCE, PaperVariant
-from unspur.compare import choose_head, compare, stratified_sample
+from unspur.compare import compare, stratified_sample, tune_named_head
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, LabelError, NothingRemovedWarning, TaskLostWarning
 from unspur.metrics import leakage, shared_variance
@@ -53,9 +53,9 @@ def test_a_boundary_is_where_the_answers_of_the_last_layer_change(metric):
     jse = removal(train, metric=metric)
     view = measure(jse, train, test).view
     Z, y, _ = train
-    layers = [choose_head("ERM", Rows(rows, y, train[2]), None, 0).head for rows in (Z, jse.transform(Z))]
+    layers = [tune_named_head("ERM", Rows(rows, y, train[2]), None, 0).head for rows in (Z, jse.transform(Z))]
     weights = layers[0].coef_[0]
-    last = [axis.name for axis in view.axes].index("last layer, before")
+    last = [axis.name for axis in view.axes].index("head, before")
     columns = {
         0: jse.spurious_.basis[:, 0],
         jse.spurious_.dim: jse.main_.basis[:, 0],
@@ -81,16 +81,16 @@ def test_accuracies_and_penalties_are_those_of_compare(validation):
     found = measure(jse, TRAIN, TEST, validation=validation, compare=["LEACE", "SAL"])
     chosen_on = None if validation is None else Rows(*validation)
     told = compare(Rows(*TRAIN), Rows(*TEST), chosen_on, ["none", "LEACE", "SAL"], ["ERM", "GroupWeighted"])
-    lines = [layer for line in (found.before, *found.judged[2:]) for layer in (line, line.weighted)]
+    lines = [layer for line in (found.before, *found.results[2:]) for layer in (line, line.weighted)]
     assert len(lines) == len(told) == 6
     for line, other in zip(lines, told, strict=True):
         assert_array_equal(line.accuracy.correct, other.accuracy.correct)
-        assert (line.penalty, line.edge) == (other.parameters["weight_decay"], other.edge)
+        assert (line.penalty, line.grid_edge) == (other.parameters["weight_decay"], other.grid_edge)
     # And those of the removal itself, which was fitted before.
     for name, line in (("ERM", found.after), ("GroupWeighted", found.after.weighted)):
         clean = [Rows(jse.transform(Z), *labels) for Z, *labels in (TRAIN, TEST)]
         on = None if validation is None else Rows(jse.transform(validation[0]), *validation[1:])
-        layer = choose_head(name, clean[0], on, 0).head
+        layer = tune_named_head(name, clean[0], on, 0).head
         assert line.accuracy.average == np.mean(layer.predict(clean[1].Z) == TEST[1])
         assert line.worst_by_penalty[line.penalty] == line.accuracy.worst  # both tables agree
 
@@ -99,7 +99,7 @@ def test_probes_with_a_seed_are_those_of_compare(found):
     """One seed gives one figure in both, before the removal and after every method."""
     seeded = measure(JSE_TOY, TRAIN, TEST, concept="background", compare=["LEACE"], seed=3)
     told = compare(Rows(*TRAIN), Rows(*TEST), None, ["none", "LEACE"], ["ERM"], seed=3)
-    for line, other in zip((seeded.before, seeded.judged[2]), told, strict=True):
+    for line, other in zip((seeded.before, seeded.results[2]), told, strict=True):
         assert [line.leakage["background"]] == [replace(probe, notes=()) for probe in other.probes.values()]
     assert seeded.before.leakage != found.before.leakage  # the seed matters
     network = leakage(JSE_TOY.transform(TEST[0]), TEST[2], probe="mlp", random_state=3)
@@ -133,7 +133,7 @@ def test_probes_of_copies_are_those_of_compare():
     remover = LEACE(balance="group").fit(train[0], train[1], concept=train[2])
     found = measure(remover, train, test, compare=["SAL"])
     told = compare(train, test, None, ["none", "LEACE", "SAL"], ["ERM"])
-    for line, other in zip(found.judged, told, strict=True):
+    for line, other in zip(found.results, told, strict=True):
         assert line.leakage["concept"].accuracy == other.probes["concept"].accuracy < 0.65
     assert found.nonlinear["concept"].accuracy < 0.65
     apart = leakage(test[0], test[2], clusters=np.arange(400))
@@ -144,7 +144,7 @@ def test_probes_of_many_rows_are_those_of_compare():
     many = toy(6000, rho=0.0, seed=5)
     found = measure(JSE_TOY, TRAIN, many, concept="background", compare=["LEACE"], seed=1)
     told = compare(Rows(*TRAIN), Rows(*many), None, ["none", "LEACE"], ["ERM"], seed=1)
-    for line, other in zip((found.before, found.judged[2]), told, strict=True):
+    for line, other in zip((found.before, found.results[2]), told, strict=True):
         assert [line.leakage["background"]] == [replace(probe, notes=()) for probe in other.probes.values()]
     assert found.certificate.rows < 6000  # a sample, of which there are many
 
@@ -172,24 +172,24 @@ def test_answers_and_groups_are_of_single_rows(found):
         main, concept = (found.groups[g].split(", ")[i].split("=")[1] for i in range(2))
         assert set(TEST[1][rows]) == {main}
         assert set(TEST[2][rows]) == {concept}
-        assert found.right_after[rows].sum() == found.after.accuracy.correct.ravel()[g]
-        assert found.right_before[rows].sum() == found.before.accuracy.correct.ravel()[g]
+        assert found.correct_after[rows].sum() == found.after.accuracy.correct.ravel()[g]
+        assert found.correct_before[rows].sum() == found.before.accuracy.correct.ravel()[g]
 
 
 def test_other_methods_are_judged_alike_and_the_removal_is_not_compared_with_itself(found):
-    assert [judged.name for judged in found.judged] == ["no removal", "JSE", "LEACE", "GroupWeighted"]
+    assert [judged.name for judged in found.results] == ["no removal", "JSE", "LEACE", "GroupWeighted"]
     leace = LEACE(balance="group").fit(TRAIN[0], TRAIN[1], concept=TRAIN[2])
-    layer = choose_head("ERM", Rows(leace.transform(TRAIN[0]), *TRAIN[1:]), None, 0).head
+    layer = tune_named_head("ERM", Rows(leace.transform(TRAIN[0]), *TRAIN[1:]), None, 0).head
     right = layer.predict(leace.transform(TEST[0])) == TEST[1]
-    assert found.judged[2].accuracy.average == right.mean()
+    assert found.results[2].accuracy.average == right.mean()
     # The method compared with and the head without a removal are the same.
-    assert_array_equal(found.judged[3].accuracy.correct, found.before.weighted.accuracy.correct)
-    assert [judged.removed for judged in found.judged] == [0, 1, 1, 0]
-    assert found.judged[2].leakage["background"].accuracy < found.before.leakage["background"].accuracy
-    assert not found.judged[3].leakage  # it removes nothing
-    assert all(judged.average_change is not None for judged in found.judged[1:])
+    assert_array_equal(found.results[3].accuracy.correct, found.before.weighted.accuracy.correct)
+    assert [judged.n_removed for judged in found.results] == [0, 1, 1, 0]
+    assert found.results[2].leakage["background"].accuracy < found.before.leakage["background"].accuracy
+    assert not found.results[3].leakage  # it removes nothing
+    assert all(judged.average_change is not None for judged in found.results[1:])
     again = measure(removal(TRAIN, metric=1.0), TRAIN, TEST, compare=["JSE", "JSE-s", "none", "LEACE", "LEACE"])
-    assert [judged.name for judged in again.judged] == ["no removal", "JSE", "JSE", "LEACE"]
+    assert [judged.name for judged in again.results] == ["no removal", "JSE", "JSE", "LEACE"]
 
 
 def test_rows_that_were_used_twice_are_told_of():
@@ -214,7 +214,7 @@ def test_groups_that_clusters_keep_from_the_choice_of_penalties_are_named():
     rare = (y == "water") & (concept == "forest")
     code = np.where(rare, 0, 1 + np.arange(len(y)) % 40)
     train = Rows(Z, y, concept, code)
-    said = " ".join(measure(LEACE().fit(Z, y, concept=concept), train, toy(seed=1)).choice)
+    said = " ".join(measure(LEACE().fit(Z, y, concept=concept), train, toy(seed=1)).selection_notes)
     assert "about a fifth of the clusters of each group" in said
     assert "equal weight for every group that has rows there" in said
     assert f"too few clusters to hold one of them out: water, forest ({rare.sum()} rows)" in said
@@ -231,7 +231,7 @@ def test_a_method_that_cannot_be_fitted_is_a_line_with_its_reason():
     few = (y == "land") & (concept == "sea")
     keep = ~few | (np.cumsum(few) <= 1)
     rows = measure(JSE_TOY, (Z[keep], y[keep], concept[keep]), TEST, compare=["INLP", "LEACE"])
-    inlp, leace = rows.judged[2:]
+    inlp, leace = rows.results[2:]
     assert inlp.accuracy is None
     assert "row" in inlp.problem
     assert leace.accuracy is not None
@@ -239,7 +239,7 @@ def test_a_method_that_cannot_be_fitted_is_a_line_with_its_reason():
 
 
 def test_the_same_arguments_give_the_same_findings():
-    options = {"compare": ["RLACE"], "most": 100, "texts": [f"row {i}" for i in range(700)]}
+    options = {"compare": ["RLACE"], "max_points": 100, "texts": [f"row {i}" for i in range(700)]}
     one, two = (measure(JSE_TOY, TRAIN, TEST, **options) for _ in range(2))
     for part in fields(one):
         assert _same(getattr(one, part.name), getattr(two, part.name)), part.name
@@ -297,7 +297,7 @@ def test_rows_without_a_known_concept_are_drawn_but_in_no_group():
     assert_array_equal(found.group[:60], -1)
     assert found.group[60:].min() == 0
     assert found.after.accuracy.rows.sum() == 640
-    assert len(found.right_after) == len(found.view.before) == 700
+    assert len(found.correct_after) == len(found.view.before) == 700
     assert set(found.shown) == set(range(700))
     assert found.certificate.rows == 640
 
@@ -310,7 +310,7 @@ def test_the_most_frequent_class_is_that_of_all_test_rows():
     assert found.before.accuracy.rows[0].sum() > 0.8 * found.before.accuracy.rows.sum()  # of those in a group
     said = f"Always predicting the most frequent class gets {100 * most:.1f} % of the rows right"
     assert sum(said in sentence for sentence in verdict(found)) == 1
-    assert sum(said in sentence for sentence in accuracy_verdict(found.judged)) == 1  # which `evaluate` prints
+    assert sum(said in sentence for sentence in accuracy_verdict(found.results)) == 1  # which `evaluate` prints
 
 
 def test_a_value_that_stands_for_not_known_is_the_removals():
@@ -322,7 +322,7 @@ def test_a_value_that_stands_for_not_known_is_the_removals():
     found = measure(jse, (TRAIN[0], TRAIN[1], codes), (TEST[0], TEST[1], test), compare=["LEACE", "GroupWeighted"])
     assert (found.group == -1).sum() == 50
     assert len(found.groups) == 4
-    assert not any(judged.problem for judged in found.judged)
+    assert not any(judged.problem for judged in found.results)
 
 
 def several(n, seed):
@@ -355,13 +355,13 @@ def test_several_concepts_and_more_than_two_classes():
     assert found.view.boundary_after is None
     names = [axis.name for axis in found.view.axes if axis.role == "spurious"]
     assert names[0] == "light 1"
-    assert len(set(names)) == len(names) == min(6, found.removed)
+    assert len(set(names)) == len(names) == min(6, found.n_removed)
     # The first direction is that of the light, and says nothing about the size.
     first = found.view.before[:, 0]
     night = test[2]["light"] == "night"
     assert first[night].mean() - first[~night].mean() > 2
-    assert not any(judged.problem for judged in found.judged)
-    assert any(axis.name == "last layer, before" for axis in found.view.axes)
+    assert not any(judged.problem for judged in found.results)
+    assert any(axis.name == "head, before" for axis in found.view.axes)
     mapping = {name: test[2][name].to_numpy() for name in ("size", "light")}  # in any order
     again = measure(jse, train, (test[0], test[1], mapping), main="animal")
     assert_array_equal(again.group, found.group)
@@ -385,7 +385,7 @@ def test_directions_of_later_classes_of_a_multi_class_layer_lie_higher():
     Z[:, 0] += 3 * concept
     jse = JSE(random_state=0).fit(Z, y, concept=concept)
     found = measure(jse, (Z[:300], y[:300], concept[:300]), (Z[300:], y[300:], concept[300:]))
-    at = [axis.name for axis in found.view.axes].index("last layer, before")
+    at = [axis.name for axis in found.view.axes].index("head, before")
     means = [found.view.before[y[300:] == k, at].mean() for k in range(3)]
     assert means[0] < means[1] < means[2]
 
@@ -395,13 +395,13 @@ def test_where_nothing_was_removed_there_is_still_something_to_see():
     with pytest.warns(NothingRemovedWarning):
         jse = removal(train)
     found = measure(jse, train, test)
-    assert found.removed == 0
+    assert found.n_removed == 0
     assert "Nothing was removed" in found.warnings[0]
     assert not any(axis.role == "spurious" for axis in found.view.axes)
     assert len(found.view.axes) >= 2
     assert np.linalg.cond(found.view.gram) < 1e6  # no two axes in one direction
     assert_allclose(found.view.after, found.view.before, atol=1e-9)
-    assert found.shared is None
+    assert found.shared_variance is None
     assert found.angles == ()
     assert found.after.average_change.value == 0.0
 
@@ -410,7 +410,7 @@ def test_a_second_axis_where_one_direction_is_all_there_is():
     train, test = nothing_to_find(), nothing_to_find(500, seed=3)
     jse = JSE(random_state=0, max_spurious=0, max_main=0).fit(train[0], train[1], concept=train[2])
     found = measure(jse, train, test)
-    assert [axis.name for axis in found.view.axes] == ["last layer, before", "largest variance"]
+    assert [axis.name for axis in found.view.axes] == ["head, before", "largest variance"]
     assert abs(found.view.gram[0, 1]) < 1e-9
 
 
@@ -419,12 +419,12 @@ def test_methods_without_a_main_task_subspace(method):
     remover = method().fit(TRAIN[0], TRAIN[1], concept=TRAIN[2])
     found = measure(remover, TRAIN, TEST, main="bird", concept="background")
     assert found.method == method.__name__
-    assert found.kept == 0
+    assert found.n_main == 0
     assert found.angles == ()
-    assert found.shared is None
+    assert found.shared_variance is None
     assert [axis.role for axis in found.view.axes][:1] == ["spurious"]
     assert bool(found.traces) == (method is INLP)
-    assert bool(found.story) == (method is not INLP)
+    assert bool(found.trace_text) == (method is not INLP)
     # Also of an oblique removal: what is looked along is what it takes out.
     spurious = [i for i, axis in enumerate(found.view.axes) if axis.role == "spurious"]
     assert np.abs(found.view.before[:, spurious]).max() > 1
@@ -433,7 +433,7 @@ def test_methods_without_a_main_task_subspace(method):
 
 def test_variance_in_common_is_that_of_the_test_rows(found):
     covariance = np.cov(TEST[0].T, bias=True)
-    assert found.shared == pytest.approx(shared_variance(JSE_TOY.spurious_, JSE_TOY.main_, covariance))
+    assert found.shared_variance == pytest.approx(shared_variance(JSE_TOY.spurious_, JSE_TOY.main_, covariance))
     assert_allclose(found.angles, 90.0, atol=1e-6)
 
 
@@ -442,7 +442,7 @@ def test_rows_at_the_ends_of_an_axis_are_those_farthest_out(found):
         scores = found.view.before[:, ends.axis]
         assert_array_equal(scores[ends.low], np.sort(scores)[: len(ends.low)])
         assert_array_equal(scores[ends.high], np.sort(scores)[::-1][: len(ends.high)])
-    assert [found.view.axes[ends.axis].role for ends in found.extremes] == ["spurious"] + ["main"] * found.kept
+    assert [found.view.axes[ends.axis].role for ends in found.extremes] == ["spurious"] + ["main"] * found.n_main
 
 
 def test_drawn_rows_keep_shares_and_every_group():
@@ -463,8 +463,8 @@ def test_drawn_rows_keep_shares_and_every_group():
 
 def test_at_least_one_row_is_drawn():
     with pytest.raises(InputError, match="at least 1; got 0"):
-        measure(JSE_TOY, TRAIN, TEST, most=0)
-    assert len(measure(JSE_TOY, TRAIN, TEST, most=1).shown) == 1
+        measure(JSE_TOY, TRAIN, TEST, max_points=0)
+    assert len(measure(JSE_TOY, TRAIN, TEST, max_points=1).shown) == 1
 
 
 def test_test_rows_that_share_their_concept_are_refused_by_name():
@@ -482,7 +482,8 @@ def test_the_angle_is_that_of_the_directions_drawn():
     drawn = np.degrees(np.arccos(abs(found.view.gram[spurious, main])))
     assert_allclose(found.angles, [drawn], atol=1e-6)
     scores = found.view.before
-    assert found.shared == pytest.approx(np.corrcoef(scores[:, spurious], scores[:, main])[0, 1] ** 2, abs=1e-9)
+    correlation = np.corrcoef(scores[:, spurious], scores[:, main])[0, 1]
+    assert found.shared_variance == pytest.approx(correlation**2, abs=1e-9)
 
 
 def test_rows_of_the_fit_are_noticed():
@@ -490,7 +491,7 @@ def test_rows_of_the_fit_are_noticed():
     assert any("used in the fit" in warning for warning in found.warnings)
     half = tuple(np.concatenate([a[:300], b[:300]]) for a, b in zip(TRAIN, TEST, strict=True))
     other = removal(toy(800, seed=9))
-    mixed = measure(other, TRAIN, half)  # the removal has seen neither, the last layer has
+    mixed = measure(other, TRAIN, half)  # the removal has seen neither, the head has
     assert any("300 of 600 test rows are training rows" in warning for warning in mixed.warnings)
     assert not measure(other, TRAIN, TEST).warnings
 
@@ -531,7 +532,7 @@ def test_a_class_too_rare_to_be_probed_is_a_remark():
     found = measure(JSE_TOY, TRAIN, (TEST[0], TEST[1], concept), concept="background", compare=["LEACE"])
     assert "background" not in found.after.leakage
     assert any(remark.startswith("background: not probed") for remark in found.origin.remarks)
-    assert found.judged[2].accuracy is not None
+    assert found.results[2].accuracy is not None
 
 
 def test_the_certificate_is_that_of_the_removal(found):
@@ -546,7 +547,7 @@ def test_the_certificate_is_that_of_the_removal(found):
 
 def test_every_step_is_reported():
     heard = []
-    measure(JSE_TOY, TRAIN, TEST, compare=["LEACE"], report=heard.append)
+    measure(JSE_TOY, TRAIN, TEST, compare=["LEACE"], callback=heard.append)
     assert len(heard) == STEPS + 1
     assert "LEACE" in heard
 
@@ -575,7 +576,7 @@ def test_origin_says_how_to_get_the_same_again():
 
 def test_a_saved_removal_is_loaded_by_the_snippet(tmp_path):
     JSE_TOY.save(tmp_path / "it's.safetensors")
-    found = measure(JSE_TOY, TRAIN, TEST, saved=str(tmp_path / "it's.safetensors"))
+    found = measure(JSE_TOY, TRAIN, TEST, saved_path=str(tmp_path / "it's.safetensors"))
     names = dict(zip(("X", "y", "concept", "X_test", "y_test", "concept_test"), (*TRAIN, *TEST), strict=True))
     exec(found.origin.snippet, names)
     assert_allclose(names["X_clean"], JSE_TOY.transform(TRAIN[0]))
@@ -652,6 +653,6 @@ def test_no_warning_escapes():
 
 
 def test_toy_rows_are_as_described():
-    """The control of many tests above: the concept can be read off the rows, and helps a last layer to be wrong."""
+    """The control of many tests above: the concept can be read off the rows, and helps a head to be wrong."""
     made = make_toy(900, d=8, rho=0.8, random_state=0)
     assert np.mean(made.y == made.concept) > 0.7

@@ -10,7 +10,7 @@ from tests.embed.tiny import TinyConv
 from tests.labelled_rows import Rows
 from tests.report.rows import removal
 from unspur import LEACE
-from unspur.compare import choose_head
+from unspur.compare import tune_named_head
 from unspur.embed.store import Reduction
 from unspur.exceptions import InputError
 from unspur.report.measuring import measure
@@ -102,7 +102,7 @@ def test_maps_add_up_to_the_logit(photographs, reduced):
     assert looks.maps["before"].shape == (len(looks.rows), 7, 7)
     assert set(np.bincount(found.group[looks.rows])) <= {0, 1, 2}
     for name, clean in (("before", lambda z: z), ("after", leace.transform)):
-        layer = choose_head("ERM", Rows(clean(train[0]), *train[1:]), None, 0).head
+        layer = tune_named_head("ERM", Rows(clean(train[0]), *train[1:]), None, 0).head
         logits = layer.decision_function(clean(test[0][looks.rows]))
         total = looks.maps[name].sum(axis=(1, 2))
         # Up to the bias of the folded layer, which is the same for every picture.

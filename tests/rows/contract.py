@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from unspur._arrays import on_numpy
+from unspur._arrays import to_numpy
 from unspur.rows import Block, Columns, RowSource, Weighting
 
 N, D, N_FOLDS = 47, 5, 2
@@ -20,7 +20,7 @@ TRAINING = Weighting(np.repeat([1.0, 1.0, 0.0], 4))
 
 def array(values) -> np.ndarray:
     """What a block holds, wherever it is, as NumPy sees it."""
-    return np.asarray(on_numpy(values))
+    return np.asarray(to_numpy(values))
 
 
 def row_numbers(block: Block) -> np.ndarray:

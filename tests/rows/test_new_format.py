@@ -12,7 +12,7 @@ from unspur.exceptions import InputError
 from unspur.io.files import read_table
 from unspur.rows.backends import SINGLE_FILES
 from unspur.rows.source import slices
-from unspur.rows.stored import Budget, StoredRows, as_bytes
+from unspur.rows.stored import Budget, StoredRows, parse_size
 
 D = 5
 
@@ -23,7 +23,7 @@ class RawRows(StoredRows):
     def __init__(self, path, *, memory="1GB", progress=False, scratch=None):
         self.shape, self.dtype = (Path(path).stat().st_size // (8 * D), D), np.dtype(np.float64)
         self.feature_names, self.column_names = None, []
-        self.budget = Budget(as_bytes(memory), self.shape[0], 8 * D)
+        self.budget = Budget(parse_size(memory), self.shape[0], 8 * D)
         self.budget.require_enough(str(path))
         super().__init__([path], progress=progress, scratch=scratch)
 

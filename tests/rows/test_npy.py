@@ -21,9 +21,9 @@ from unspur.rows.stored import (
     ConcatenatedRows,
     MemmapRows,
     StoredNpy,
-    as_bytes,
     divide,
-    in_words,
+    format_size,
+    parse_size,
     prefetch,
 )
 
@@ -155,25 +155,25 @@ def test_a_budget_below_what_columns_need_is_refused_with_the_sum(toy, tmp_path)
     [("1GB", 10**9), ("1.5 GiB", 3 * 2**29), ("512mb", 512 * 10**6), ("1g", 10**9), ("7", 7), (1000, 1000)],
 )
 def test_amounts_of_memory_are_read_as_written(text, size):
-    assert as_bytes(text) == size
+    assert parse_size(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "GB", "-1GB", "1 furlong", 0, -5, 1.5, None, "0.1", True, "1iB"])
 def test_other_amounts_are_refused(text):
     with pytest.raises(InputError, match="not an amount of memory"):
-        as_bytes(text)
+        parse_size(text)
 
 
 def test_budgets_add_up():
     for total in (10**6, 10**8, 10**10):
         budget = Budget(total, rows=2000, row_bytes=3072, overhead=10_000)
         if total < budget.needed:
-            with pytest.raises(InputError, match=in_words(total)):
+            with pytest.raises(InputError, match=format_size(total)):
                 budget.require_enough("it")
             continue
         assert budget.reading + 2 * budget.room + 128 * budget.rows <= total
-    assert in_words(1) == "1 bytes"
-    assert in_words(1_000_001) == "1.1 MB"
+    assert format_size(1) == "1 bytes"
+    assert format_size(1_000_001) == "1.1 MB"
 
 
 def test_rows_that_are_used_together_share_a_budget(toy, tmp_path):

@@ -30,7 +30,7 @@ from unspur import (
     GroupWeighted,
     _arrays,
 )
-from unspur._arrays import by_rows, exact_products, is_tensor, on_numpy, result_to_host
+from unspur._arrays import by_rows, exact_products, is_tensor, result_to_host, to_numpy
 from unspur.clusters import row_hashes
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, NotFiniteError
@@ -424,7 +424,7 @@ def test_removers_find_in_a_tensor_what_they_find_in_float64(name, kind, device)
     clean = there.transform(z)
     assert (clean.dtype, clean.device, clean.shape) == (z.dtype, z.device, z.shape)
     expected = there.removal_(z.double().cpu().numpy())
-    assert np.abs(on_numpy(clean.double()) - expected).max() < (2e-6 if dtype == torch.float32 else 0.05)
+    assert np.abs(to_numpy(clean.double()) - expected).max() < (2e-6 if dtype == torch.float32 else 0.05)
     assert np.abs(expected - TOY.Z).max() > 0.1
 
 
@@ -472,9 +472,9 @@ def test_heads_find_in_a_tensor_what_they_find_in_float64(name, labels, kind, de
     for given in (scores, odds, logs):
         assert (given.dtype, given.device) == (torch.float32, z.device)
     plain = z.double().cpu().numpy()
-    np.testing.assert_allclose(on_numpy(scores), there.decision_function(plain), atol=2e-5)
-    np.testing.assert_allclose(on_numpy(odds), there.predict_proba(plain), atol=2e-6)
-    np.testing.assert_allclose(on_numpy(logs), there.predict_log_proba(plain), atol=2e-5)
+    np.testing.assert_allclose(to_numpy(scores), there.decision_function(plain), atol=2e-5)
+    np.testing.assert_allclose(to_numpy(odds), there.predict_proba(plain), atol=2e-6)
+    np.testing.assert_allclose(to_numpy(logs), there.predict_log_proba(plain), atol=2e-5)
     np.testing.assert_array_equal(there.predict(z), there.predict(plain))
     assert there.score(z, y) == there.score(plain, labels) > 0.6
 
@@ -570,7 +570,7 @@ class TestOtherClasses:
             pytest.importorskip("polars")
         z = torch.tensor(TOY.Z).to(dtype)
         leace = LEACE().fit(z, concept=TOY.concept)
-        expected = on_numpy(leace.transform(z))
+        expected = to_numpy(leace.transform(z))
         frame = leace.set_output(transform=output).transform(z)
         assert type(frame).__module__.startswith(output)
         assert {str(column).lower() for column in frame.dtypes} == {kind}
@@ -618,7 +618,7 @@ class TestArraysOfOtherLibraries:
             clean = method.fit(z, y, concept=concept, sample_weight=foreign(np.ones(800))).transform(z)
             assert type(clean) is Foreign
             assert clean.tensor.device == z.tensor.device
-            np.testing.assert_allclose(on_numpy(clean), expected, rtol=0, atol=1e-9)
+            np.testing.assert_allclose(to_numpy(clean), expected, rtol=0, atol=1e-9)
         held_out = {"X_val": foreign(JUDGES.Z), "y_val": foreign(JUDGES.y), "concept_val": foreign(JUDGES.concept)}
         assert JSE(weight_decay=0.1).fit(z, y, concept=concept, **held_out).spurious_.dim
         assert method.certificate(*held_out.values()).rows == 500
@@ -629,7 +629,7 @@ class TestArraysOfOtherLibraries:
         for name in ("decision_function", "predict_proba"):
             answer = getattr(head, name)(z)
             assert type(answer) is Foreign
-            np.testing.assert_allclose(on_numpy(answer), getattr(head, name)(TOY.Z), rtol=0, atol=1e-9)
+            np.testing.assert_allclose(to_numpy(answer), getattr(head, name)(TOY.Z), rtol=0, atol=1e-9)
         np.testing.assert_array_equal(head.predict(z), head.predict(TOY.Z))
         assert head.score(z, foreign(TOY.y)) == head.score(TOY.Z, TOY.y)
 
@@ -657,7 +657,7 @@ class TestFusedKernel:
 
     def both(self, statistic, z, columns, setting=None):
         block = TorchRows(z, columns)._beside.block(z, slice(None))
-        exact = statistic(columns.block(on_numpy(z.double()), slice(None)))
+        exact = statistic(columns.block(to_numpy(z.double()), slice(None)))
         return fused.fused_losses(statistic, block, setting), exact
 
     @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.float16], ids=str)

@@ -229,7 +229,7 @@ def test_many_classes_are_solved_in_groups_that_fit_the_memory(monkeypatch):
     assert len(calls) > 1
     assert max(calls) < 35
     np.testing.assert_allclose(parts.coef_, whole.coef_, atol=1e-6)
-    losses = [[loss for _, loss in model.selection_.table] for model in (whole, parts)]
+    losses = [[loss for _, loss in model.selection_.results] for model in (whole, parts)]
     np.testing.assert_allclose(losses[0], losses[1], atol=1e-5)
 
 

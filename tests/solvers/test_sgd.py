@@ -1,4 +1,4 @@
-"""The paper's solvers, of pairs and of last layers: they go where the exact ones go, and stop as the paper says."""
+"""The paper's solvers, of pairs and of heads: they go where the exact ones go, and stop as the paper says."""
 
 import numpy as np
 import pytest

@@ -131,7 +131,7 @@ def _use(remover: Any, path: Path) -> None:
         promised(clean.shape == z.shape and np.isfinite(clean).all(), "rows it transforms are not finite")
     promised(str(remover.trace_) and len(str(getattr(remover, "certificate_", "-"))), "it has no story")
     for verdict in (step.verdict for step in remover.trace_) if isinstance(remover, JSE | INLP) else ():
-        drawn = [test.scaled(verdict.level, 1.0) for test in (verdict.informative, verdict.own)]
+        drawn = [test.scaled(verdict.level, 1.0) for test in (verdict.informative, verdict.specific)]
         promised(np.isfinite(drawn).all() and verdict.role in LABEL, "its tests cannot be drawn")
     promised(isinstance(remover.get_params(), dict) and isinstance(repr(remover), str), "it has no parameters")
     promised(remover._repr_html_() and 0 <= remover.removal_.rank <= remover.n_features_in_, "its map has no rank")

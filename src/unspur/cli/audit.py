@@ -66,7 +66,11 @@ if TYPE_CHECKING:
 @with_default("--level", 0.05, "Significance level of all columns together.", type=click.FloatRange(0, 1, True, True))
 @with_default("--max-rows", 10_000, "Most rows to use, drawn at random.", type=click.IntRange(1))
 @with_default("--max-probes", 50, "Most columns to train a probe for.", type=click.IntRange(0))
-@click.option("--labels", type=LocalPath(path_type=Path), help="Folder for the bins of named numbers, as .npy labels.")
+@click.option(
+    "--labels",
+    type=LocalPath(path_type=Path),
+    help="Folder for the bins of flagged numeric columns, written as .npy label files.",
+)
 @seed_option
 @force_option
 @json_option
@@ -87,12 +91,12 @@ def audit_command(
 ) -> None:
     r"""Say which columns travel with the task, are visible, and are used.
 
-    Each column is asked three things. Is it associated with the task? Does the embedding show it? Does a plain layer
-    err more often where it contradicts the task? A column for which all three are significant, after correction for
-    the number of columns, is named; whether it is spurious is for you to decide.
+    Each column is asked three things. Is it associated with the task? Does the embedding show it? Does an unweighted
+    head err more often where it contradicts the task? A column is flagged if all three are significant after
+    correction for the number of columns. Whether it is spurious is for you to decide.
 
     In a .csv or Parquet table, text, whole numbers and columns with empty cells are audited, and all other columns are
-    features. With --column only the columns that are named are audited, and all others are features.
+    features. With --column only the columns that you name are audited, and all others are features.
 
     Example:
       unspur audit birds.csv --main bird
@@ -102,7 +106,7 @@ def audit_command(
 
     main = given.main
     asked, table = _read(given, columns, shown)
-    drawn_from = len(table.Z)
+    n_rows_total = len(table.Z)
     table, sampling_notes = _sampled(table, max_rows, seed)
     names = asked if columns or table.features is not None else tuple(name for name in table.columns if name != "id")
     audited = {name: table.label(name) for name in names if name not in {*given.columns, shown, *given.ignore}}
@@ -132,13 +136,13 @@ def audit_command(
             max_rows=max_rows,
             max_probes=max_probes,
             random_state=seed,
-            report=step,
+            callback=step,
         )
     found = replace(
         found,
-        not_judged={**found.not_judged, **other_shapes},
+        skipped={**found.skipped, **other_shapes},
         notes=(*sampling_notes, *found.notes),
-        drawn_from=drawn_from if sampling_notes else 0,
+        n_rows_total=n_rows_total,
     )
     written = {} if labels is None else _write_labels(labels, found, audited, table, overwrite=force)
     next_command = None
@@ -221,7 +225,7 @@ def _properties(name: str, table: Table, root: Path | None, *, allow_outside: bo
 def _write_labels(
     folder: Path, found: Audit, given: dict[str, Array], table: Table, *, overwrite: bool
 ) -> dict[str, str]:
-    """Write the bins of named numbers as .npy files of text; returns the file of each column.
+    """Write the bins of flagged numeric columns as .npy files of text; returns the file of each column.
 
     A file has a line for each row of the table, "" (missing) for rows that were not used.
     """
@@ -232,7 +236,7 @@ def _write_labels(
 
     rows = len(table.Z) if table.file_rows is None else table.file_rows
     names_of_files, written = _file_names(given), {}
-    for column in found.named:
+    for column in found.flagged:
         if column.kind != "number":
             continue
         path = folder / names_of_files[column.name]

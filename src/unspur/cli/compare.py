@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 CSV_COLUMNS = [
     "remover",
     "head",
-    "removed",
+    "n_removed",
     "worst",
     "worst_low95",
     "worst_high95",
@@ -56,7 +56,7 @@ CSV_COLUMNS = [
     "held_out_loss",
     "above_best_low95",
     "above_best_high95",
-    "level",
+    "tied_with_best",
     "recommended",
     "probe",
     "penalty",
@@ -96,7 +96,7 @@ def evaluate(removal: str, given: RowOptions[str], seed: int, as_json: bool) -> 
         heads = {name: result.of_head() for name, result in results.items()}
         heads |= {f"{name}, group-weighted": r.weighted.of_head() for name, r in results.items() if r.weighted}
         verdict = accuracy_verdict(found.results)
-        echo_json({**heads, "choice": found.choice, "verdict": verdict, "notes": [*notes, caveat]})
+        echo_json({**heads, "selection_notes": found.selection_notes, "verdict": verdict, "notes": [*notes, caveat]})
         return
     results = dict(zip((NO_REMOVAL, "removed"), found.results, strict=True))
     accuracies, penalties = accuracies_and_penalties(results)
@@ -106,7 +106,7 @@ def evaluate(removal: str, given: RowOptions[str], seed: int, as_json: bool) -> 
         say(sentence)
     say()
     show(penalty_table(results))
-    for sentence in found.choice:
+    for sentence in found.selection_notes:
         say(sentence)
     say(f"\n{caveat}")
 
@@ -177,7 +177,7 @@ def compare_command(
             balance,
             step,
             missing_concept=found.missing_concept,
-            describe=lambda error: error.format(_as_option),
+            format_error=lambda error: error.format(_as_option),
         )
     if all(result.problem for result in results):
         raise InputError(f"No combination could be evaluated. {' '.join(dict.fromkeys(r.problem for r in results))}")

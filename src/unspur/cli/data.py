@@ -63,7 +63,8 @@ def read_splits(
     given : files, columns and conditions.
     remover : a saved removal. Rows get its features, in its order, and its labels are compared with those of the rows.
     shown : columns of each split that are neither features nor labels.
-    left_out_of, together : what rows without a concept are left out of, and whether those that lack one of several are.
+    left_out_of : what a note says that rows without a concept are left out of.
+    together : whether rows that lack one of several concepts are left out of the fit of all of them.
     in_memory : whether training rows are an array in memory; else they may stay in their files, or on a cluster.
     **reading : options of `read_rows`.
     """

@@ -82,24 +82,24 @@ def demo(agreement: float, seed: int, output: str, report: str | None, force: bo
         pictures=sets["test"].images,
         command=shlex.join(["unspur", "demo", "--agreement", f"{agreement:g}", "--seed", str(seed)]),
         seed=seed,
-        source="",
+        cli_source="",
     )
     write(draw_demo(**_figure(jse, findings, sets["test"])), output, overwrite=force, dpi=150)
     write_page(findings, page, title="Digits on two photographs", overwrite=force)
     if as_json:
-        accuracies, penalties = accuracies_and_penalties(dict(zip(JSON_NAMES, findings.judged, strict=False)))
+        accuracies, penalties = accuracies_and_penalties(dict(zip(JSON_NAMES, findings.results, strict=False)))
         echo_json(
             {
-                "spurious": jse.spurious_.dim,
-                "main": jse.main_.dim,
-                "ambient": jse.n_features_in_,
+                "n_removed": jse.n_removed_,
+                "n_main": jse.main_.dim,
+                "n_features": jse.n_features_in_,
                 "figure": output,
                 "report": page,
                 "verdict": verdict(findings),
-                "choice": findings.choice,
+                "selection_notes": findings.selection_notes,
                 "accuracy": {name: accuracy.to_dict() for name, accuracy in accuracies.items()},
                 "penalty": penalties,
-                "judged": [result.to_dict() for result in findings.judged],
+                "results": [result.to_dict() for result in findings.results],
                 "trace": jse.trace_.to_dict(),
             }
         )
@@ -111,10 +111,10 @@ def demo(agreement: float, seed: int, output: str, report: str | None, force: bo
         "on the original rows (no removal) and with the photograph removed (JSE): one with equal weight for every row, "
         "and one with equal weight for every group. Penalties were chosen on the validation pictures.\n"
     )
-    accuracies, penalties = accuracies_and_penalties({result.name: result for result in findings.judged[:2]})
+    accuracies, penalties = accuracies_and_penalties({result.name: result for result in findings.results[:2]})
     show(group_table(accuracies, "digit", "photo", penalties=penalties))
     say("\nIn parentheses: 95 % intervals.\n")
-    for sentence in accuracy_verdict(findings.judged):
+    for sentence in accuracy_verdict(findings.results):
         say(sentence)
     say()
     say_where("Figure", output)
@@ -170,5 +170,5 @@ def _figure(jse: JSE, findings: Findings, test: PhotoDigits) -> dict[str, Any]:
         "group": findings.group,
         "group_names": [f"{m} on {c}" for m in MAIN_NAMES for c in CONCEPT_NAMES],
         "found": (jse.spurious_.dim, jse.main_.dim),
-        "results": accuracies_and_penalties({result.name: result for result in findings.judged[:2]})[0],
+        "results": accuracies_and_penalties({result.name: result for result in findings.results[:2]})[0],
     }

@@ -60,7 +60,10 @@ network_options = in_order(
     with_default("--device", "auto", "What the network runs on.", metavar="auto|cpu|cuda"),
     with_default("--precision", "auto", "Precision of the network.", type=click.Choice(PRECISIONS)),
     with_default(
-        "--pooling", "auto", "The row of a text; auto: as its network was trained.", type=click.Choice(POOLINGS)
+        "--pooling",
+        "auto",
+        "Pooling of tokens for text models; auto: as the model was trained.",
+        type=click.Choice(POOLINGS),
     ),
     click.option("--batch", type=click.IntRange(1), help="Examples at a time (16; on a GPU 256)."),
     workers_option,

@@ -333,7 +333,7 @@ def _print_trace(remover: Remover, *, whole: bool) -> None:
 
 def _head_text(classifier: RobustClassifier) -> str:
     chosen = classifier.selection_
-    losses = ", ".join(f"{loss:.4f} at {tried['weight_decay']:g}" for tried, loss in chosen.table)
+    losses = ", ".join(f"{loss:.4f} at {tried['weight_decay']:g}" for tried, loss in chosen.results)
     return (
         f"The head is {type(classifier.head_).__name__} with weight decay {chosen.penalty:g}, which had the smallest "
         f"held-out loss: {losses}. Guessing has {math.log(len(classifier.classes_)):.4f}."
@@ -343,14 +343,14 @@ def _head_text(classifier: RobustClassifier) -> str:
 def _as_json(remover: Remover, classifier: RobustClassifier | None) -> dict[str, Any]:
     chosen = None if classifier is None else classifier.selection_
     return {
-        "spurious": remover.spurious_.dim,
-        "main": remover.main_.dim,
-        "ambient": remover.n_features_in_,
+        "n_spurious": remover.spurious_.dim,
+        "n_main": remover.main_.dim,
+        "n_features": remover.n_features_in_,
         "strength": remover.strength_,
         "metric": getattr(remover, "metric_", None),
         "metric_losses": {f"{metric:g}": loss for metric, (loss, _) in getattr(remover, "metric_losses_", {}).items()},
         "penalty": None if chosen is None else chosen.penalty,
-        "held_out_losses": [] if chosen is None else [{**tried, "loss": loss} for tried, loss in chosen.table],
+        "held_out_losses": [] if chosen is None else [{**tried, "loss": loss} for tried, loss in chosen.results],
         "notes": [] if classifier is None else list(classifier.notes_),
         "task_lost": bool(getattr(remover, "task_removed_warning", "")),
         "complete": getattr(remover.trace_, "complete", True),

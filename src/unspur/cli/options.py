@@ -292,10 +292,10 @@ def require_removal_name(path: str, option: str) -> None:
 def _memory_size(ctx: click.Context, parameter: click.Parameter, given: str | None) -> str | None:  # noqa: ARG001
     if given is not None:
         from unspur.exceptions import InputError
-        from unspur.rows.stored import as_bytes
+        from unspur.rows.stored import parse_size
 
         try:
-            as_bytes(given)
+            parse_size(given)
         except InputError as error:
             raise click.BadParameter(str(error)) from None
     return given
@@ -314,7 +314,9 @@ scratch_option = click.option(
     help="With --memory: where temporary files go, and a decoded copy of Parquet rows, which makes passes faster.",
 )
 outside_option = click.option(
-    "--allow-outside", is_flag=True, help="Let a table name pictures outside of their folder (.., /, or links out)."
+    "--allow-outside",
+    is_flag=True,
+    help="Allow image paths that leave the image folder (.., absolute paths, symbolic links).",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 force_option = click.option("--force", is_flag=True, help="Replace the output if it exists.")
@@ -365,8 +367,8 @@ _FITTING_OPTIONS = {
     "correction": with_default(
         "--correction",
         "none",
-        "Whether the level applies to each test (none) or to all tests of a concept (looks).",
-        type=click.Choice(("none", "looks")),
+        "Whether the level applies to each test (none) or to all tests of a concept (familywise).",
+        type=click.Choice(("none", "familywise")),
     ),
     "delta": with_default("--delta", "0", "Shift of the second test (specific), or auto.", callback=_number_or_auto),
     "weight_decay": with_default("--weight-decay", "auto", "Penalty, or auto.", callback=_number_or_auto),

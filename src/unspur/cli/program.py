@@ -162,19 +162,19 @@ class Program(click.Group):
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="replace")  # a terminal without box characters still gets its result
         extra.setdefault("color", colour_wanted())
-        with errors_in_words():
+        with exit_on_error():
             return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a verb."""
-        with errors_in_words(lambda: bool(ctx.meta.get(DEBUG))), warnings.catch_warnings():
+        with exit_on_error(lambda: bool(ctx.meta.get(DEBUG))), warnings.catch_warnings():
             # A warning of Pillow about large pictures; `open_image` bounds the memory that they take.
             warnings.filterwarnings("ignore", r"Image size \(\d+ pixels\) exceeds limit")
             return super().invoke(ctx)
 
 
 @contextmanager
-def errors_in_words(debug: Callable[[], bool] = lambda: False) -> Iterator[None]:
+def exit_on_error(debug: Callable[[], bool] = lambda: False) -> Iterator[None]:
     """Print errors that leave the block on standard error, and end the program with their exit code.
 
     If `debug` returns True, the traceback comes first.
@@ -270,7 +270,7 @@ def _message(error: Exception) -> tuple[int, str]:
         return FAILED, f"Error: {error}"
     return FAULT, (
         f"Fault: {type(error).__name__}: {str(error) or 'it says no more'}\n"
-        "This is a mistake in unspur, not in what you gave it. The same command with --debug shows where it happened."
+        "This is a bug in unspur. The same command with --debug shows where it happened."
     )
 
 

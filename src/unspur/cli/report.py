@@ -95,7 +95,7 @@ root_option = click.option(
 @root_option
 @outside_option
 @click.option("--image-shape", metavar="HxW[x3]", callback=_shape, help="Rows are the pixels of pictures of this size.")
-@click.option("--encoder", "encoder_name", metavar="NAME", help="Network that made the rows: show where it looks.")
+@click.option("--encoder", "encoder_name", metavar="NAME", help="Encoder that produced the rows; adds Grad-CAM maps.")
 @click.option("--title", help="Title of the page.")
 @fitting_options
 @seed_option
@@ -164,6 +164,7 @@ def report_command(
         describe_columns(splits.tables["training"], remover)
     if save is not None:
         remover.save(save, overwrite=force)
+    test_numbers = range(len(test.Z)) if test.kept is None else test.kept.tolist()
     with progress_bar("report", STEPS + len(compared), shown=show_progress) as step:
         found = measure(
             remover,
@@ -175,20 +176,20 @@ def report_command(
             compare=compared,
             image_shape=image_shape,
             seed=seed,
-            saved=removal or save,
+            saved_path=removal or save,
             command=shlex.join(["unspur", "report", *ctx.meta[ARGUMENTS]]),
             **content,
             **network,
             ids=test.columns.get("id"),
             notes=notes,
-            numbers=(given.test_file or given.file, range(len(test.Z)) if test.kept is None else test.kept.tolist()),
-            source=_source(ctx),
+            row_numbers=(given.test_file or given.file, test_numbers),
+            cli_source=_cli_source(ctx),
             columns={  # neither features nor named by an option, for the audit
                 name: column
                 for name, column in splits.tables["training"].columns.items()
                 if name not in {*given.columns, show, "id"} and column.shape == (len(train),)
             },
-            report=step,
+            callback=step,
         )
     write_page(found, output, title=title, overwrite=force)
     _print_result(found, output, save, as_json)
@@ -253,7 +254,7 @@ def _with_other_columns(
     return replace(given, ignore=kept), {split: (*shown.get(split, ()), *more[split]) for split in more}
 
 
-def _source(ctx: click.Context) -> str:
+def _cli_source(ctx: click.Context) -> str:
     """Options with which other verbs read these rows, and divide and weight them in the same way."""
     given = ctx.params
     words = [given["file"], *chain.from_iterable(options_of_rows(given))]
@@ -298,13 +299,13 @@ def _print_result(found: Findings, output: str, save: str | None, as_json: bool)
             {
                 "report": output,
                 "removal": save,
-                "spurious": found.removed,
-                "main": found.kept,
-                "ambient": found.ambient,
+                "n_removed": found.n_removed,
+                "n_main": found.n_main,
+                "n_features": found.n_features,
                 "strength": found.strength,
                 "strengths": [result.to_dict() for result in found.strengths],
-                "judged": [result.to_dict() for result in found.judged],
-                "choice": found.choice,
+                "results": [result.to_dict() for result in found.results],
+                "selection_notes": found.selection_notes,
                 "verdict": verdict(found),
                 "warnings": found.warnings,
             }

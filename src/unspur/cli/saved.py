@@ -154,8 +154,8 @@ def _report_rows(output: str, rows: int, remover: Remover, as_json: bool) -> Non
             {
                 "output": output,
                 "rows": rows,
-                "features": features,
-                "removed": removed,
+                "n_features": features,
+                "n_removed": removed,
                 "strength": remover.strength_,
             }
         )
@@ -206,17 +206,17 @@ def predict(
             "uses it; unspur fit without --method saves a classifier."
         )
     accuracy_labels = () if main is None else given.labels
-    both = _features_in(classifier, given.file).intersection(labels)
-    if both and memory is not None:
+    in_both = _features_in(classifier, given.file).intersection(labels)
+    if in_both and memory is not None:
         raise InputError(
-            f"--label {min(both)} is a feature of the model. With --memory, only columns that are not features are "
+            f"--label {min(in_both)} is a feature of the model. With --memory, only columns that are not features are "
             "carried along: leave out one of the two options."
         )
-    named = tuple(name for name in dict.fromkeys((*labels, *accuracy_labels)) if name not in both)
+    named = tuple(name for name in dict.fromkeys((*labels, *accuracy_labels)) if name not in in_both)
     table = _read_rows_for(classifier, given, named, memory=memory, classes=accuracy_labels)
     carried = carry_labels(table.as_in_file(), named)
     table = _with_features_of_fit(table, classifier, classifier.remover_)
-    their_values = {name: table.Z[:, table.features.index(name)] for name in sorted(both)} if table.features else {}
+    their_values = {name: table.Z[:, table.features.index(name)] for name in sorted(in_both)} if table.features else {}
     carried = replace(carried, columns={**carried.columns, **their_values})
     predicted, probabilities = _predictions(classifier, table)
     written = _prediction_table(carried, classifier, predicted, probabilities, output)
@@ -479,8 +479,8 @@ def _certificate_and_accuracy(
             f"{single.name} is {single.classes[0]} in all rows, so it cannot be measured how well it is removed. Give "
             "rows of all its classes."
         )
-    few = rows.select(probed_rows(rows, seed))
-    certificate, used = measure_certificate(remover, few, seed)
+    probed = rows.select(probed_rows(rows, seed))
+    certificate, used = measure_certificate(remover, probed, seed)
     accuracy: Any = None
     if isinstance(model, RobustClassifier):
         predicted, _ = _predictions(model, table)

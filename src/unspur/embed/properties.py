@@ -30,14 +30,14 @@ _MARK_UP = re.compile(r"</?[A-Za-z][^<>]*>|&(?:[A-Za-z]+|#\d+);")
 
 def content_properties(
     content: Content,
-    report: Callable[[int], object] = lambda n: None,  # noqa: ARG005
+    callback: Callable[[int], object] = lambda n: None,  # noqa: ARG005
 ) -> dict[str, FloatArray]:
     """Properties of all pictures or texts, by name, each of shape (n,).
 
     Parameters
     ----------
     content : pictures or texts, such as `TableExamples`.
-    report : called with the number of examples that were measured since the last call.
+    callback : called with the number of examples that were measured since the last call.
     """
     of_one = picture_properties if content.kind == "image" else text_properties
     found: list[Mapping[str, float]] = []
@@ -45,7 +45,7 @@ def content_properties(
     with closing(parts):
         for part in parts:
             found += part
-            report(len(part))
+            callback(len(part))
     names = dict.fromkeys(name for one in found for name in one)
     return {name: np.array([one.get(name, np.nan) for one in found]) for name in names}
 

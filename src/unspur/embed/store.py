@@ -70,8 +70,8 @@ class EmbeddingStore:
             rows = load_npy(folder / ROWS, mapped=True)
             ids, labels = read_labels(folder / LABELS)
         except (OSError, ValueError, EOFError) as error:
-            told = {"folder": folder, "error": brief(error), "how": EMBED_AGAIN}
-            raise ArtifactError("{folder} is damaged: {error}. {how}", **told) from error
+            fields = {"folder": folder, "error": brief(error), "how": EMBED_AGAIN}
+            raise ArtifactError("{folder} is damaged: {error}. {how}", **fields) from error
         wanted = (manifest.get("rows"), manifest.get("width"))
         if rows.dtype not in (np.float32, np.float16) or rows.shape != wanted or len(ids) != len(rows):
             raise ArtifactError(

@@ -44,7 +44,7 @@ from unspur._resources import available_memory
 from unspur.exceptions import InputError
 from unspur.rows.backends import parquet_below
 from unspur.rows.parquet import RowGroup, batches, opened, readable
-from unspur.rows.stored import in_words
+from unspur.rows.stored import format_size
 
 #: Columns that are not labels.
 IMAGE, TEXT, PAIR, ID = "image", "text", "text_pair", "id"
@@ -304,7 +304,8 @@ def require_memory(what: Any, size: int, advice: str, largest: str = "") -> None
     free = available_memory()
     if free is not None and size > free / 2:
         raise InputError(
-            f"{what} would take {in_words(size)} of the {in_words(free)} of memory that are free{largest}. {advice}"
+            f"{what} would take {format_size(size)} of the {format_size(free)} of memory that are free{largest}. "
+            f"{advice}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Last layers: linear classifiers, most of them trained with concept labels."""
+"""Heads: linear classifiers, most of them trained with concept labels."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING

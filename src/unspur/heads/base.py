@@ -1,4 +1,4 @@
-"""Base classes of the last layers: checks, predictions, and the two solvers of a weighted fit."""
+"""Base classes of heads: checks, predictions, and the two solvers of a weighted fit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import assert_all_finite, check_is_fitted, column_or_1d
 
-from unspur._arrays import by_rows, exact_products, is_tensor, like, on_numpy, to_original_type
+from unspur._arrays import by_rows, exact_products, is_tensor, to_device_like, to_numpy, to_original_type
 from unspur._data import LabelledData, decode_fit_arguments, fit_arguments
 from unspur._resources import one_thread_if_small
 from unspur._typing import Array, FloatArray, IntArray
@@ -49,7 +49,7 @@ from unspur.solvers.logistic import (
     solve_softmax,
     solve_softmax_many,
 )
-from unspur.solvers.sgd import BatchWeights, Watch, alike, solve_softmax_by_sgd
+from unspur.solvers.sgd import BatchWeights, Watch, solve_softmax_by_sgd, uniform_weights
 from unspur.solvers.statistics import Moments
 
 #: Default penalty, in units of the mean variance of the rows: enough for separable classes to have a solution.
@@ -60,7 +60,7 @@ WEIGHT_DECAY = 0.01
 class HeadData:
     """Training and validation rows, and the classes behind the codes.
 
-    With a `span`, rows are in its coordinates; `few` has the rows to train on if they are wide and of two classes.
+    With a `span`, rows are in its coordinates; `few_rows` has the rows to train on if they are wide and of two classes.
     `shared` caches what fits of one head with different penalties have in common: draws and reweighted rows, by name.
     `notes` are for the reader.
     """
@@ -70,7 +70,7 @@ class HeadData:
     classes: Array
     concept_classes: tuple[Any, ...] | None
     span: RowSpan | None = None
-    few: FewRows | None = None
+    few_rows: FewRows | None = None
     notes: tuple[str, ...] = ()
     shared: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -81,21 +81,21 @@ class HeadData:
         return self.shared[name]
 
     def for_exact_fits(self, head: Head, smallest_penalty: float) -> HeadData:
-        """The same rows, prepared for exact fits of a head: wide ones as `few`, or in coordinates of their span."""
+        """The rows prepared for exact fits of a head: wide ones as `few_rows`, or in coordinates of their span."""
         train, validation = self.train, self.validation
         if train.removal is not None or train.stacked_sets or not head._is_exact:
             return self
         sets = [train] if validation is None or not head._trains_on_validation else [train, validation]
         if head._solves_few_rows and train.n_classes == 2 and smallest_penalty >= MIN_WEIGHT_DECAY:
-            few = self.few or FewRows.of(sets[-1].X)
-            if few is not None:
-                return replace(self, few=few)
+            few_rows = self.few_rows or FewRows.of(sets[-1].X)
+            if few_rows is not None:
+                return replace(self, few_rows=few_rows)
         span, inside = RowSpan.of(*(rows.X for rows in sets), live=[rows.live for rows in sets])
         if span is None:
-            return self if head._solves_few_rows else replace(self, few=None)
+            return self if head._solves_few_rows else replace(self, few_rows=None)
         if validation is not None:
             validation = replace(validation, X=inside[1] if len(sets) == 2 else span.coordinates(validation.X))
-        return replace(self, train=replace(train, X=inside[0]), validation=validation, span=span, few=None)
+        return replace(self, train=replace(train, X=inside[0]), validation=validation, span=span, few_rows=None)
 
 
 def decode_head_arguments(
@@ -133,7 +133,7 @@ def decode_head_arguments(
     return HeadData(rows, held_out.with_labels(), classes, known)
 
 
-def copies_together(head: Head, rows: LabelledData) -> LabelledData:
+def with_duplicates_as_clusters(head: Head, rows: LabelledData) -> LabelledData:
     """The rows with copies of a row as clusters, so that a split keeps them together; given clusters stay."""
     if rows.clusters is not None:
         return rows
@@ -173,9 +173,9 @@ def _one_column(y: Any, name: str) -> Any:
 #: Replacements of {shared_parameters} and {shared_attributes} in the docstrings of heads.
 _SHARED_DOCS = {
     "{shared_parameters}": """weight_decay : float, default=0.01
-        Penalty λ in units of the mean variance of the rows that are trained on (absolute for SGD): their total variance
-        over the number of directions in which they vary, of which n rows have at most n − 1. So a rotation, or columns
-        that are constant, change nothing.
+        Penalty λ in units of the mean variance of the training rows (absolute for SGD). This is their total variance
+        divided by the number of directions in which they vary (at most n − 1 for n rows). Rotations and constant
+        columns therefore change nothing.
     solver : "exact", "sgd" or SGD, default="exact"
         Solve to `tol`, or train by the paper's minibatch SGD with early stopping on held-out rows.
     missing_concept : scalar or None, default=None
@@ -243,7 +243,11 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
             wide = z[:0].float().dtype if z.dtype.itemsize < 4 else z.dtype
             out = z.new_empty((len(z), len(self.coef_)), dtype=wide)
             with exact_products(z):
-                logits = by_rows(lambda rows: rows @ like(self.coef_.T, rows) + like(self.intercept_, rows), z, out)
+                logits = by_rows(
+                    lambda rows: rows @ to_device_like(self.coef_.T, rows) + to_device_like(self.intercept_, rows),
+                    z,
+                    out,
+                )
         else:
             logits = np.asarray(z @ self.coef_.T + self.intercept_)
         return logits[:, 0] if len(self.coef_) == 1 else logits
@@ -283,7 +287,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
 
 
 class Head(LinearClassifier):
-    """Base of the last layers: linear logits ``x coefᵀ + intercept`` for a main label of two or more classes.
+    """Base of the heads: linear logits ``x coefᵀ + intercept`` for a main label of two or more classes.
 
     A subclass implements `_train`. Its `__init__` sets the parameters of `_parameter_constraints`, as that of
     `SolverHead` does. It is registered by one line in ``_registry.py``, or by an entry point of another package
@@ -312,8 +316,8 @@ class Head(LinearClassifier):
     _solves_few_rows: ClassVar[bool] = True
     #: Whether training rows without a concept take part, with an inferred one.
     _infers_concept: ClassVar[bool] = False
-    #: What has equal weight in the one regression that the head is: rows, or groups. None for other heads.
-    _weights: Literal["rows", "groups"] | None = None
+    #: For a head that is a single weighted regression: whether rows or groups have equal weight. None for others.
+    _balance: Literal["rows", "groups"] | None = None
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "weight_decay": [Interval(Real, 0, None, closed="left")],
@@ -341,15 +345,15 @@ class Head(LinearClassifier):
         return SGD.of(getattr(self, "solver", "exact")) is None
 
     @property
-    def _is_one_regression(self) -> bool:
+    def _is_single_regression(self) -> bool:
         """Whether the solution is that of one weighted regression.
 
         Such a head is solved after a removal without transformed rows (`LabelledData.removal`), and in all folds side
         by side.
         """
-        return self._weights is not None and self._is_exact
+        return self._balance is not None and self._is_exact
 
-    def _visible(self, rows: LabelledData) -> LabelledData:
+    def _training_view(self, rows: LabelledData) -> LabelledData:
         """The rows as the head sees them: with inferred groups, or without a concept if it needs none."""
         return rows.with_inferred_groups() if self._needs_concept else rows.without_concept()
 
@@ -362,7 +366,7 @@ class Head(LinearClassifier):
         """The rows for a head that holds some out itself: with inferred concepts, and copies of a row kept together."""
         if data.validation is not None or not self._holds_rows_out:
             return data
-        return replace(data, train=copies_together(self, data.train))
+        return replace(data, train=with_duplicates_as_clusters(self, data.train))
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Fill in the shared parts of the docstring."""
@@ -384,7 +388,7 @@ class Head(LinearClassifier):
         sample_weight_val: Array | None = None,
         clusters: Array | None = None,
     ) -> Self:
-        """Train the last layer.
+        """Train the head.
 
         Parameters
         ----------
@@ -466,11 +470,11 @@ class Head(LinearClassifier):
         `origin` is as in `solve_softmax`, for heads that do not solve few rows.
         """
         penalty = self.weight_decay if weight_decay is None else weight_decay
-        if data.few is not None:
+        if data.few_rows is not None:
             weight, targets = rows.row_weights(balanced=balanced), rows.main.codes.astype(np.float64)
-            decay = penalty * data.few.mean_variance(weight)
-            found = data.few.solve(targets, weight[None], decay, tol=self.tol, max_iter=self.max_iter)
-            return data.few.model(found)
+            decay = penalty * data.few_rows.mean_variance(weight)
+            found = data.few_rows.solve(targets, weight[None], decay, tol=self.tol, max_iter=self.max_iter)
+            return data.few_rows.model(found)
         source, weighting = rows.source(), rows.weighting(balanced=balanced)
         whitening = LogisticCoordinates.of(rows.geometry(source, balanced=balanced), penalty)
         return solve_softmax(
@@ -487,18 +491,18 @@ def fit_path(
     concept: Array | None = None,
     sample_weight: Array | None = None,
     clusters: Array | None = None,
-    few: FewRows | None = None,
+    few_rows: FewRows | None = None,
 ) -> list[Head]:
     """Copies of a head, each fitted with one of these settings, as `fit` would.
 
-    Checks, draws, and second moments of the rows, which cost most with many features, are computed once. `few` is that
-    of X, for fits of several heads.
+    Checks, draws, and second moments of the rows, which cost most with many features, are computed once. `few_rows` is
+    that of X, for fits of several heads.
     """
     features_from = clone(head)
     concept = concept if head._needs_concept else None
     train = fit_arguments(X, y, concept, sample_weight, clusters)
     data = head._decoded(features_from, train, {})
-    return fit_decoded_path(head, settings, replace(data, few=few), features_from)
+    return fit_decoded_path(head, settings, replace(data, few_rows=few_rows), features_from)
 
 
 def fit_decoded_path(
@@ -533,13 +537,13 @@ def fit_folds(
     are one regression are fitted side by side, in as many passes over the rows as the slowest needs.
     """
     rows = data.train
-    if not head._is_one_regression:
+    if not head._is_single_regression:
         parts = [rows] if fold is None else [rows.fold_subset((fold >= 0) & (fold != k)) for k in range(n_folds)]
         settings = [{"weight_decay": penalty} for penalty in penalties]
         sets = [replace(data, train=part, validation=part if validation_only else None) for part in parts]
         return [fit_decoded_path(head, settings, one, features_from) for one in sets]
     source = rows.source()
-    balanced = head._weights == "groups"
+    balanced = head._balance == "groups"
     geometry, weightings = rows.geometry(source, balanced=balanced), [rows.weighting(balanced=balanced)]
     if fold is not None:
         source = rows.folded_source(fold, n_folds)
@@ -581,7 +585,7 @@ def _unchanged(logits: Array) -> Array:
 
 
 def _likeliest(classes: Array, logits: Array) -> Array:
-    logits = on_numpy(logits)
+    logits = to_numpy(logits)
     return classes[(logits > 0).astype(np.intp) if logits.ndim == 1 else logits.argmax(axis=1)]
 
 
@@ -597,13 +601,13 @@ def _log_probabilities(logits: Array) -> Array:
 
 def _one_per_class(logits: Array) -> Array:
     """Logits with one column per class; the first of two is zero."""
-    return logits if logits.ndim == 2 else logits[:, None] * like(np.array([0.0, 1.0]), logits)
+    return logits if logits.ndim == 2 else logits[:, None] * to_device_like(np.array([0.0, 1.0]), logits)
 
 
 class SolverHead(Head):
-    """A last layer with an exact solver and the paper's SGD.
+    """A head with an exact solver and the paper's SGD.
 
-    A subclass that is one weighted regression sets `_weights`; others implement `_train`.
+    A subclass that is a single weighted regression sets `_balance`; others implement `_train`.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -631,10 +635,10 @@ class SolverHead(Head):
         self.random_state = random_state
 
     def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
-        """The one regression with these `_weights`; other heads override this."""
-        if self._weights is None:
-            raise NotImplementedError(f"{type(self).__name__} needs _weights or a _train of its own.")
-        balanced = self._weights == "groups"
+        """The single regression with this `_balance`; other heads override this."""
+        if self._balance is None:
+            raise NotImplementedError(f"{type(self).__name__} needs _balance or a _train of its own.")
+        balanced = self._balance == "groups"
         if self._is_exact:
             return self._exact(data, data.train, balanced=balanced)
         return self._sgd(*self._held_out(data, rng), rng, balanced=balanced, watch="groups" if balanced else "mean")
@@ -654,7 +658,7 @@ class SolverHead(Head):
         balanced: bool = False,
         watch: str = "mean",
         epochs: int | None = None,
-        batch_weights: BatchWeights = alike,
+        batch_weights: BatchWeights = uniform_weights,
         start: LinearModel | None = None,
         learning_rate: float | None = None,
     ) -> LinearModel:

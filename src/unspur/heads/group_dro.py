@@ -1,4 +1,4 @@
-"""Group DRO: the last layer whose worst group is best (Sagawa et al., ICLR 2020), solved exactly or by SGD.
+"""Group DRO: the head whose worst group is best (Sagawa et al., ICLR 2020), solved exactly or by SGD.
 
 ::
 
@@ -45,7 +45,7 @@ MIN_GROUP_WEIGHT = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
-class WorstGroup:
+class MinimaxSolution:
     """The minimax solution: the model, group weights q and adjusted losses, each (G,); groups without rows have 0."""
 
     model: LinearModel
@@ -109,7 +109,7 @@ def solve_worst_group(
     start: LinearModel | None = None,
     tol: float = 1e-6,
     max_iter: int = 1000,
-) -> WorstGroup:
+) -> MinimaxSolution:
     """Minimise the largest adjusted loss of the groups, which are the cells of the rows.
 
     Parameters
@@ -158,7 +158,7 @@ def solve_worst_group(
         evaluations=step.evaluations,
         objective=float(adjusted[present].max()) + decay,
     )
-    return WorstGroup(plain.model(x, outcome), q, adjusted)
+    return MinimaxSolution(plain.model(x, outcome), q, adjusted)
 
 
 class GroupDRO(SolverHead):
@@ -243,19 +243,21 @@ class GroupDRO(SolverHead):
         size = rows.effective_group_sizes
         return np.where(size > 0, self.adjustment / np.sqrt(np.where(size > 0, size, 1.0)), 0.0)
 
-    def _minimax(self, data: HeadData) -> WorstGroup:
+    def _minimax(self, data: HeadData) -> MinimaxSolution:
         rows, totals, adjustments = data.train, data.train.group_weights, self._adjustments(data.train)
         present = totals > 0
-        if data.few is not None:  # by Newton's method
+        if data.few_rows is not None:  # by Newton's method
             weights = rows.weights_by_group()[present]
-            decay = self.weight_decay * data.few.mean_variance(weights.sum(axis=0))
+            decay = self.weight_decay * data.few_rows.mean_variance(weights.sum(axis=0))
             targets, own = rows.main.codes.astype(np.float64), adjustments[present]
-            few = data.few.solve(targets, weights, decay, adjustments=own, tol=self.tol, max_iter=self.max_iter)
+            solution = data.few_rows.solve(
+                targets, weights, decay, adjustments=own, tol=self.tol, max_iter=self.max_iter
+            )
             q, losses = np.zeros((2, len(present)))
-            q[present], losses[present] = few.shares, few.losses
-            return WorstGroup(data.few.model(few), q, losses)
-        source, alike = rows.source(), per_group(present / np.count_nonzero(present), totals)
-        geometry = data.cached("geometry", lambda: Geometry.of(Moments.of(source, alike), source.dtype.itemsize))
+            q[present], losses[present] = solution.shares, solution.losses
+            return MinimaxSolution(data.few_rows.model(solution), q, losses)
+        source, balanced = rows.source(), per_group(present / np.count_nonzero(present), totals)
+        geometry = data.cached("geometry", lambda: Geometry.of(Moments.of(source, balanced), source.dtype.itemsize))
         found = solve_worst_group(
             source,
             totals,
@@ -269,7 +271,7 @@ class GroupDRO(SolverHead):
         data.shared["last"] = found.model
         return found
 
-    def _by_sgd(self, data: HeadData, rng: np.random.Generator) -> WorstGroup:
+    def _by_sgd(self, data: HeadData, rng: np.random.Generator) -> MinimaxSolution:
         train, held_out = self._held_out(data, rng)
         present = train.group_weights > 0
         adjustments = self._adjustments(train)
@@ -277,4 +279,4 @@ class GroupDRO(SolverHead):
         erm = self._sgd(train, held_out, rng, learning_rate=self.start_learning_rate)
         model = self._sgd(train, held_out, rng, balanced=True, watch="worst", batch_weights=adversary, start=erm)
         losses = cell_losses(train.source(), model.logits(), train.group_weights) + adjustments
-        return WorstGroup(model, adversary.q, losses)
+        return MinimaxSolution(model, adversary.q, losses)

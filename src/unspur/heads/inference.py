@@ -62,8 +62,8 @@ class _Calibration:
         Rows whose compatible classes are all left out have equal probabilities of these.
         """
         logits = self.slope * logits + self.intercepts[main]
-        told = (compatible & np.isfinite(logits)).any(axis=1, keepdims=True)
-        return np.asarray(softmax(np.where(compatible, np.where(told, logits, 0.0), -np.inf), axis=1))
+        known = (compatible & np.isfinite(logits)).any(axis=1, keepdims=True)
+        return np.asarray(softmax(np.where(compatible, np.where(known, logits, 0.0), -np.inf), axis=1))
 
 
 def infer_concept(head: Head, rows: LabelledData, rng: np.random.Generator) -> Inference | None:
@@ -109,10 +109,10 @@ def infer_concept(head: Head, rows: LabelledData, rng: np.random.Generator) -> I
     if not better:
         note += " That is not clearly better than chance. Label more rows, drawn at random."
     if absent := [rows.group_name(int(g)) for g in np.flatnonzero(possible.ravel() & (counts.ravel() == 0))]:
-        note += f" No labelled row is in {'; '.join(absent)}, so the share of that is a guess."
+        note += f" No labelled row is in {'; '.join(absent)}, so its share is a guess."
     compatible = _compatible(rows)
     if guessed := int(np.sum(missing & ~(compatible & possible[rows.main.codes]).any(axis=1))):
-        note += f" What is known of {guessed:,} rows is true of no labelled row, so their concept is a guess."
+        note += f" No labelled row agrees with what is known of {guessed:,} rows, so their concept is a guess."
     return Inference(found.probability(logits, rows.main.codes, compatible), better, note)
 
 

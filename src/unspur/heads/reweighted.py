@@ -20,8 +20,8 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from unspur._data import LabelledData
 from unspur._typing import Array, FloatArray, IntArray
 from unspur._validation import generator
-from unspur.exceptions import InputError, NoErrorsWarning, NotInferredWarning
-from unspur.heads.base import WEIGHT_DECAY, Head, HeadData, SolverHead, copies_together
+from unspur.exceptions import InputError, NoErrorsWarning, UninformativeInferenceWarning
+from unspur.heads.base import WEIGHT_DECAY, Head, HeadData, SolverHead, with_duplicates_as_clusters
 from unspur.heads.inference import PROBE_TOL, infer_concept
 from unspur.options import SGD
 from unspur.rows import MAIN, Block
@@ -39,7 +39,7 @@ class ERM(SolverHead):
 
         minimise    Σ ω_i ℓ(z_i · w + b, y_i)  +  λ/2 ‖w‖²
 
-    `fit` accepts `concept` for compatibility with the other last layers, and ignores it.
+    `fit` accepts `concept` for compatibility with the other heads, and ignores it.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ class ERM(SolverHead):
         self.balance = balance
 
     @property
-    def _weights(self) -> Literal["rows", "groups"]:  # type: ignore[override]
+    def _balance(self) -> Literal["rows", "groups"]:  # type: ignore[override]
         return "groups" if self.balance == "main" else "rows"  # without a concept, groups are the classes of y
 
 
@@ -117,7 +117,7 @@ class GroupWeighted(SolverHead):
     rows, so that the probabilities are calibrated within each class of y. That takes labelled rows drawn at random
     from those of each class of y. The less the rows say about the concept, the closer its probabilities are to the
     shares of the labelled rows, and the weights to those of ``ERM(balance="main")``. If they are not clearly better
-    than chance, a NotInferredWarning says so. If all concepts are known, nothing changes.
+    than chance, a UninformativeInferenceWarning says so. If all concepts are known, nothing changes.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ class GroupWeighted(SolverHead):
         Rows trained on in each group; their expected number if concepts were inferred.
     """
 
-    _weights = "groups"
+    _balance = "groups"
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **SolverHead._parameter_constraints,
         "unknown": [StrOptions({"ignore", "infer"})],
@@ -172,12 +172,12 @@ class GroupWeighted(SolverHead):
             return super()._prepared(data)
         if not self._is_exact:
             raise InputError("unknown='infer' needs solver='exact', which takes weights of rows; got SGD.")
-        labelled = copies_together(self, data.train)
+        labelled = with_duplicates_as_clusters(self, data.train)
         found = infer_concept(GroupWeighted(tol=PROBE_TOL), labelled, generator(self.random_state))
         if found is None:
             return replace(data, train=data.train.with_labels())
         if not found.better_than_chance:
-            warnings.warn(found.note, NotInferredWarning, stacklevel=4)
+            warnings.warn(found.note, UninformativeInferenceWarning, stacklevel=4)
         train = replace(data.train, inferred=found.probability)
         return replace(data, train=train, notes=(*data.notes, found.note))
 
@@ -300,12 +300,12 @@ class DFR(Head):
         held_out, subsamples = data.cached(drawn, lambda: self._drawn(data, rng))
         self.group_counts_ = held_out.counts.reshape(held_out.n_classes_per_label)
         # All draws share coordinates and penalty, so that their coefficients can be averaged.
-        if data.few is not None:
-            few, targets = data.few, held_out.main.codes.astype(np.float64)
-            decay = self.weight_decay * few.mean_variance(held_out.row_weights(balanced=True))
+        if data.few_rows is not None:
+            few_rows, targets = data.few_rows, held_out.main.codes.astype(np.float64)
+            decay = self.weight_decay * few_rows.mean_variance(held_out.row_weights(balanced=True))
             weights = [draw.row_weights(balanced=False)[None] for draw in subsamples]
-            solved = [few.solve(targets, one, decay, tol=self.tol, max_iter=self.max_iter) for one in weights]
-            return average([few.model(one) for one in solved])
+            solved = [few_rows.solve(targets, one, decay, tol=self.tol, max_iter=self.max_iter) for one in weights]
+            return average([few_rows.model(one) for one in solved])
         whitening = LogisticCoordinates.of(held_out.geometry(held_out.source(), balanced=True), self.weight_decay)
         draws: list[LinearModel] = []
         for draw in subsamples:
@@ -448,7 +448,7 @@ class AFR(Head):
     weight_decay : float, default=0.01
         Penalty λ on the distance from the first model, in units of the mean variance of the reweighted rows.
     missing_concept : scalar or None, default=None
-        Accepted for compatibility with the other last layers, and ignored, as `concept` is.
+        Accepted for compatibility with the other heads, and ignored, as `concept` is.
     validation_fraction : float, default=0.2
         Share of every class that is held out from the first model; copies of a row, or a cluster, as a whole. If X_val
         is passed, its rows are reweighted, and the first model is trained on all rows of X.

@@ -22,7 +22,7 @@ from unspur.exceptions import InputError
 from unspur.removers import Remover
 from unspur.rows import StoredRows
 from unspur.rows.backends import SINGLE_FILES
-from unspur.rows.stored import as_bytes, divide
+from unspur.rows.stored import divide, parse_size
 from unspur.selection import column_variances
 
 #: Fewest rows for a warning about the order of their values.
@@ -253,7 +253,7 @@ def apply_removal(remover: Remover, table: Table) -> Table:
 
 def within(memory: str, *tables: Table) -> list[Table]:
     """Tables whose rows stay in their files, with a shared memory budget."""
-    shares = divide(as_bytes(memory), [table.Z.budget for table in tables])
+    shares = divide(parse_size(memory), [table.Z.budget for table in tables])
     return [replace(table, Z=table.Z.within(share)) for table, share in zip(tables, shares, strict=True)]
 
 
@@ -301,15 +301,15 @@ def odd_features(table: Table) -> list[str]:
     if table.features is None or not isinstance(table.Z, np.ndarray) or len(table.Z) < MIN_ROWS:
         return []
     orders = ((j, _order(table.Z[:, j])) for j in range(len(table.features)))
-    told = {j: f"{order}; is it a feature? If not" for j, order in orders if order}
+    oddities = {j: f"{order}; is it a feature? If not" for j, order in orders if order}
     for j, what in dominating(table.Z).items():
-        told.setdefault(j, f"{what}. If it is no feature")
+        oddities.setdefault(j, f"{what}. If it is no feature")
     notes = [
         f"the column {table.features[j]!r} {what}: --ignore {shlex.quote(table.features[j])}."
-        for j, what in list(told.items())[:MAX_COLUMNS_NAMED]
+        for j, what in list(oddities.items())[:MAX_COLUMNS_NAMED]
     ]
-    if len(told) > MAX_COLUMNS_NAMED:
-        notes.append(f"so it is with {len(told) - MAX_COLUMNS_NAMED} more columns.")
+    if len(oddities) > MAX_COLUMNS_NAMED:
+        notes.append(f"the same holds for {len(oddities) - MAX_COLUMNS_NAMED} more columns.")
     return notes
 
 

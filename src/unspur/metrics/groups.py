@@ -17,7 +17,7 @@ from scipy.special import betaincinv
 from scipy.stats import binom, norm
 from sklearn.utils.metadata_routing import MetadataRequest
 
-from unspur._arrays import on_numpy, to_python
+from unspur._arrays import to_numpy, to_python
 from unspur._extras import require
 from unspur._reading import brief
 from unspur._text import MarkupTable, one_line
@@ -422,16 +422,17 @@ class GroupAccuracy:
         low, high = exact_bounds(self.correct.sum() + self.ungrouped_correct, self.n_rows, tail_probability(level))
         return float(low), float(high)
 
-    def average_weighted(self, train_shares: Array) -> float:
+    def weighted_average(self, train_shares: Array) -> float:
         """Group accuracies averaged with the shares that the groups have among the *training* rows.
 
-        `train_shares` has the shape of `rows`: shares, or numbers of rows as `count(y_train, concept_train)` returns.
+        `train_shares` has the shape of `rows`: shares, or numbers of rows, as `group_counts(y_train, concept_train)`
+        returns them.
         """
         shares = np.asarray(train_shares, dtype=np.float64)
         if shares.shape != self.rows.shape or not np.all(shares >= 0) or not 0 < shares.sum() < np.inf:
             raise InputError(
                 f"train_shares must be shares ≥ 0 of the groups in an array of shape {self.rows.shape}; got "
-                f"{np.array2string(shares, threshold=8)}. count(y_train, concept_train) makes one."
+                f"{np.array2string(shares, threshold=8)}. group_counts(y_train, concept_train) makes one."
             )
         if np.any(empty := (shares > 0) & (self.rows == 0)):
             raise InputError(
@@ -440,7 +441,7 @@ class GroupAccuracy:
             )
         return float(np.nansum(self.accuracy * shares) / shares.sum())
 
-    def count(self, y: Array, concept: Array) -> IntArray:
+    def group_counts(self, y: Array, concept: Array) -> IntArray:
         """Number of other labelled rows (say, training rows) in each of these groups, in the shape of `rows`.
 
         Several concepts that have names are matched by name; those of arrays are taken in their order.
@@ -632,7 +633,7 @@ def _label_among(
 
 def _right(y: Array, predicted: Array, classes: tuple[Any, ...]) -> Array:
     """Mask of correct predictions; LabelError if no prediction is one of the classes."""
-    truth, guess = np.asarray(on_numpy(y)).ravel(), np.asarray(on_numpy(predicted)).ravel()
+    truth, guess = np.asarray(to_numpy(y)).ravel(), np.asarray(to_numpy(predicted)).ravel()
     if truth.shape != guess.shape:
         raise LabelError(f"There are {len(guess)} predictions for {len(truth)} rows. Each row needs one.")
     if missing := int(missing_values(guess, None).sum()):

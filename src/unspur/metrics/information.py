@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln
 
-from unspur._arrays import on_numpy
+from unspur._arrays import to_numpy
 from unspur._typing import Array, FloatArray, IntArray
 from unspur.exceptions import IllConditionedWarning, InputError
 from unspur.labels import class_label
@@ -56,7 +56,7 @@ class DescriptionLength:
 
 
 def description_length(
-    Z: Array,
+    X: Array,
     concept: Array,
     *,
     probe: Kind = "linear",
@@ -66,7 +66,7 @@ def description_length(
     missing_concept: Any = None,
     random_state: Any = None,
 ) -> DescriptionLength:
-    """Prequential (online) code length of the concept given rows Z of shape (n, d), in bits.
+    """Prequential (online) code length of the concept given rows X of shape (n, d), in bits.
 
     Rows are put in random order and cut into blocks that end at ``first, first · ratio, first · ratio², …, n``. Labels
     of the first block cost log₂ k each; those of every later block ``−log₂ q(label)``, where q is a probe trained on
@@ -81,7 +81,7 @@ def description_length(
     ratio : growth of the blocks, above 1.
     penalty : of the linear probe, in units of the mean variance; chosen on rows set aside when None.
     """
-    rows = checked_rows(Z)
+    rows = checked_rows(X)
     label = class_label(concept, "concept", len(rows), missing=missing_concept)
     k, n = len(label.classes), int(label.present.sum())
     first = max(16 * k, -(-n // 1000)) if first is None else first
@@ -148,7 +148,7 @@ def reconstruction_error(rows: Array, feature: Array) -> float:
 
 def _residual(rows: Array, feature: Array) -> tuple[FloatArray, FloatArray]:
     z = checked_rows(rows, "rows")
-    values = np.asarray(on_numpy(feature), dtype=np.float64)
+    values = np.asarray(to_numpy(feature), dtype=np.float64)
     if values.shape != (len(z),) or not np.all(np.isfinite(values)):
         raise InputError(f"feature must be {len(z)} finite numbers, one per row; got shape {values.shape}.")
     if not values.std() > 1e-13 * np.abs(values).max(initial=0.0):
@@ -167,7 +167,7 @@ def _residual(rows: Array, feature: Array) -> tuple[FloatArray, FloatArray]:
         real = widths > np.sqrt(len(z))
     else:  # errors of products of whole rows, which may have been wider before the removal
         axes, widths, _ = np.linalg.svd(z, full_matrices=False)
-        kind = np.asarray(on_numpy(rows)).dtype
+        kind = np.asarray(to_numpy(rows)).dtype
         eps = float(np.finfo(kind).eps) if kind.kind == "f" else 0.0
         real = widths > max(64 * eps, len(z) * float(np.finfo(np.float64).eps)) * widths[0]
         doubtful = int(np.sum(~real & (widths > 4 * eps * np.sqrt(len(z)) * np.linalg.norm(size))))

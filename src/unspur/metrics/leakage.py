@@ -15,7 +15,7 @@ from scipy.stats import norm
 from scipy.stats import t as student
 from sklearn.model_selection import KFold, StratifiedKFold
 
-from unspur._arrays import on_numpy
+from unspur._arrays import to_numpy
 from unspur._resources import map_blocks, one_blas_thread
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur._validation import require_same_columns
@@ -58,7 +58,7 @@ EXTREME_SHARE, EXTREME_DEVIATION_SHARE, EXTREME_DISTANCE_RATIO = 0.01, 0.5, 3.0
 #: More rows than that may be extreme if they share at most this many values, as codes for "missing" do.
 MAX_CODES = 3
 #: Cross-fitted rows carry the information of about half as many independent rows: any two folds meet twice, each tested
-#: with a probe that was trained on the other, and where the concept is independent of Z both meetings err the same way.
+#: with a probe that was trained on the other, and where the concept is independent of X both meetings err the same way.
 #: So the variance is up to twice the binomial one (1 + 2/π for a linear probe); ignoring it, a test at 5 % rejects in 8
 #: to 11 %.
 CROSS_FIT_VARIANCE_RATIO = 2.0
@@ -114,7 +114,7 @@ def extreme_values_note(
     weight = np.ones(len(numbers)) if weight is None else weight
     known = np.isfinite(numbers) & (weight > 0)
     values, weight = numbers[known], weight[known]
-    few = max(1, int(EXTREME_SHARE * len(values)))
+    most_extremes = max(1, int(EXTREME_SHARE * len(values)))
     if len(values) < 3:
         return ""
     order = np.argsort(-np.abs(values - np.median(values)), kind="stable")
@@ -128,7 +128,7 @@ def extreme_values_note(
     def look_like_codes(k: int) -> bool:
         return 2 * k < len(values) and len(np.unique(values[order[:k]])) <= min(MAX_CODES, k // 2)
 
-    ends = [k for k in candidates.tolist() if k <= few or look_like_codes(k)]
+    ends = [k for k in candidates.tolist() if k <= most_extremes or look_like_codes(k)]
     if not ends:
         return ""
     k = ends[-1]
@@ -152,7 +152,7 @@ def _exact(value: float) -> str:
 
 
 def _ridge(
-    Z: Array,
+    X: Array,
     numbers: FloatArray,
     weight: FloatArray,
     penalty: float | None,
@@ -164,37 +164,37 @@ def _ridge(
     If no penalty is given, cross-validation chooses it, and the units of the columns, by squared error. Its folds keep
     clusters together, unless there are too few of them.
     """
-    if len(Z) < MIN_TRAINING_ROWS:
-        raise GroupSizeError(f"There are {len(Z)} rows to train a probe on; at least {MIN_TRAINING_ROWS} are needed.")
+    if len(X) < MIN_TRAINING_ROWS:
+        raise GroupSizeError(f"There are {len(X)} rows to train a probe on; at least {MIN_TRAINING_ROWS} are needed.")
     if penalty is not None and not penalty > 0:
-        raise InputError(f"penalty must be positive, in units of the mean variance of Z; got {penalty}.")
+        raise InputError(f"penalty must be positive, in units of the mean variance of X; got {penalty}.")
     mean = float(np.average(numbers, weights=weight))
     if penalty is not None:
         chosen: tuple[Units, float] = ("raw", penalty)
     else:
-        units = units_to_try(Z)
+        units = units_to_try(X)
         cost = np.zeros((len(units), len(RIDGE_PENALTIES)))
         if clusters is not None and len(np.unique(clusters)) >= FOLDS:
             fold = _whole_clusters(clusters, FOLDS, rng)
         else:
-            fold = rng.permutation(np.arange(len(Z)) % FOLDS)
+            fold = rng.permutation(np.arange(len(X)) % FOLDS)
         for k in range(FOLDS):
             train, test = fold != k, fold == k
             for i, name in enumerate(units):
-                scaled, weights, bias = _solutions(Z[train], numbers[train], weight[train], name, RIDGE_PENALTIES)
-                predicted = ((Z[test] - scaled.centre) / scaled.unit) @ weights + bias
+                scaled, weights, bias = _solutions(X[train], numbers[train], weight[train], name, RIDGE_PENALTIES)
+                predicted = ((X[test] - scaled.centre) / scaled.unit) @ weights + bias
                 cost[i] += weight[test] @ (predicted - numbers[test, None]) ** 2
         best = np.unravel_index(int(np.argmin(cost)), cost.shape)
         chosen = (units[best[0]], RIDGE_PENALTIES[best[1]])
-    scaled, weights, bias = _solutions(Z, numbers, weight, chosen[0], (chosen[1],))
+    scaled, weights, bias = _solutions(X, numbers, weight, chosen[0], (chosen[1],))
     return lambda rows: np.asarray(((rows - scaled.centre) / scaled.unit) @ weights[:, 0] + bias), mean
 
 
 def _solutions(
-    Z: Array, numbers: FloatArray, weight: FloatArray, units: Units, penalties: tuple[float, ...]
+    X: Array, numbers: FloatArray, weight: FloatArray, units: Units, penalties: tuple[float, ...]
 ) -> tuple[ScaledRows, FloatArray, float]:
     """Scaled rows, weights (d, m) of ridge regressions on them, and the bias of all."""
-    scaled = ScaledRows(Z, weight, robust=units == "robust")
+    scaled = ScaledRows(X, weight, robust=units == "robust")
     axes = scaled.axes(units)
     mean = float(scaled.share @ numbers)
     covariance = scaled.scores(axes).T @ (scaled.share * (numbers - mean))
@@ -318,7 +318,7 @@ class _Options(TypedDict, total=False):
 
     probe: Kind
     cv: Any
-    Z_test: Array | None
+    X_test: Array | None
     concept_test: Array | None
     sample_weight: Array | None
     sample_weight_test: Array | None
@@ -332,20 +332,20 @@ class _Options(TypedDict, total=False):
 
 @overload
 def leakage(
-    Z: Array, concept: Array, *, concept_type: Literal["class"] = ..., **options: Unpack[_Options]
+    X: Array, concept: Array, *, concept_type: Literal["class"] = ..., **options: Unpack[_Options]
 ) -> Leakage: ...
 @overload
 def leakage(
-    Z: Array, concept: Array, *, concept_type: Literal["continuous"], **options: Unpack[_Options]
+    X: Array, concept: Array, *, concept_type: Literal["continuous"], **options: Unpack[_Options]
 ) -> NumericLeakage: ...
 def leakage(
-    Z: Array,
+    X: Array,
     concept: Array,
     *,
     probe: Kind = "linear",
     concept_type: Literal["class", "continuous"] = "class",
     cv: Any = 5,
-    Z_test: Array | None = None,
+    X_test: Array | None = None,
     concept_test: Array | None = None,
     sample_weight: Array | None = None,
     sample_weight_test: Array | None = None,
@@ -364,15 +364,15 @@ def leakage(
 
     Parameters
     ----------
-    Z, concept : rows (n, d) and their label (n,) of two or more classes, or a number; rows where it is missing are
+    X, concept : rows (n, d) and their label (n,) of two or more classes, or a number; rows where it is missing are
         ignored.
     probe : "linear" (the best of several linear classifiers on folds of the training rows: logistic regression and
         discriminant analysis, in several units) or "mlp" (one hidden layer of 64 units).
     concept_type : "class", or "continuous" for a number. A number is predicted by ridge regression, and the result is a
         NumericLeakage: R² out of sample, 0 if the rows say nothing.
     cv : number of folds (stratified by concept, drawn at random), a splitter of the rows with a known concept, or pairs
-        of index arrays (train, test) into the rows of Z. A PredefinedSplit may be of all rows of Z too.
-    Z_test, concept_test : rows to test the probe on, instead of folds.
+        of index arrays (train, test) into the rows of X. A PredefinedSplit may be of all rows of X too.
+    X_test, concept_test : rows to test the probe on, instead of folds.
     sample_weight, sample_weight_test : weights of rows, in training and in what is reported.
     penalty : of logistic (or ridge) regression on the unscaled columns, in units of the mean variance; with None the
         probe and its penalty are chosen on folds of the training rows.
@@ -384,13 +384,13 @@ def leakage(
     -----
     Use rows that the removal was *not* fitted on. A closed-form eraser makes the class means equal on the rows it was
     fitted on, so a difference that is left in four folds has the opposite sign in the fifth: cross-validated probes
-    then score *below* chance and say nothing about new rows. With a test set (Z_test), the probe may be trained on rows
+    then score *below* chance and say nothing about new rows. With a test set (X_test), the probe may be trained on rows
     of the fit, but must be tested on others.
     """
     tail_probability(level)  # refuses what is not a level
-    if (Z_test is None) != (concept_test is None):
-        raise InputError("Z_test and concept_test go together: pass both, or neither for cross-fitting.")
-    if Z_test is not None and clusters is not None:
+    if (X_test is None) != (concept_test is None):
+        raise InputError("X_test and concept_test go together: pass both, or neither for cross-fitting.")
+    if X_test is not None and clusters is not None:
         _require_disjoint_clusters(clusters, clusters_test)
     for name, given in (("concept", concept), ("concept_test", concept_test)):
         if isinstance(given, Mapping):
@@ -399,36 +399,36 @@ def leakage(
                 f"column itself, such as {name}[{next(iter(given), '…')!r}]."
             )
     rng = np.random.default_rng(random_state)
-    require_same_columns({"Z": Z, "Z_test": Z_test})
-    Z, Z_test = _in_range(checked_rows(Z), None if Z_test is None else checked_rows(Z_test))
+    require_same_columns({"X": X, "X_test": X_test})
+    X, X_test = _in_range(checked_rows(X), None if X_test is None else checked_rows(X_test))
     if concept_type == "continuous":
         if probe != "linear":
             raise InputError(f"A number is predicted by a linear probe only; got probe={probe!r}.")
-        numbers = _numbers(concept, len(Z), missing_concept)
-        train = _known_rows(Z, numbers, np.isfinite(numbers), sample_weight, clusters, "clusters")
+        numbers = _numbers(concept, len(X), missing_concept)
+        train = _known_rows(X, numbers, np.isfinite(numbers), sample_weight, clusters, "clusters")
         test = None
-        if Z_test is not None:
-            truth = _numbers(concept_test, len(Z_test), missing_concept)
-            test = _known_rows(Z_test, truth, np.isfinite(truth), sample_weight_test, clusters_test, "clusters_test")
+        if X_test is not None:
+            truth = _numbers(concept_test, len(X_test), missing_concept)
+            test = _known_rows(X_test, truth, np.isfinite(truth), sample_weight_test, clusters_test, "clusters_test")
         return _number_leakage(train, test, cv, penalty, level, rng, dates=holds_dates(concept))
     if concept_type != "class":
         raise InputError(f"concept_type is 'class' or 'continuous'; got {concept_type!r}.")
-    label = _decoded(concept, len(Z), missing_concept)
-    train = _known_rows(Z, label.codes, label.present, sample_weight, clusters, "clusters")
+    label = _decoded(concept, len(X), missing_concept)
+    train = _known_rows(X, label.codes, label.present, sample_weight, clusters, "clusters")
     test = None
-    if Z_test is not None:
-        tested = _decoded(concept_test, len(Z_test), missing_concept, label)
-        test = _known_rows(Z_test, tested.codes, tested.present, sample_weight_test, clusters_test, "clusters_test")
+    if X_test is not None:
+        tested = _decoded(concept_test, len(X_test), missing_concept, label)
+        test = _known_rows(X_test, tested.codes, tested.present, sample_weight_test, clusters_test, "clusters_test")
     return _class_leakage(train, test, label, probe, cv, penalty, level, rng)
 
 
-def _in_range(Z: Array, Z_test: Array | None) -> tuple[Array, Array | None]:
+def _in_range(X: Array, X_test: Array | None) -> tuple[Array, Array | None]:
     """The rows, times a power of two if their squares would vanish; probes do not depend on the unit."""
-    largest = max(float(np.abs(rows).max(initial=0.0)) for rows in (Z, Z_test) if rows is not None)
+    largest = max(float(np.abs(rows).max(initial=0.0)) for rows in (X, X_test) if rows is not None)
     if largest == 0.0 or largest > MIN_SIZE:
-        return Z, Z_test
+        return X, X_test
     unit = -int(np.frexp(largest)[1])
-    return np.ldexp(Z, unit), None if Z_test is None else np.ldexp(Z_test, unit)
+    return np.ldexp(X, unit), None if X_test is None else np.ldexp(X_test, unit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -438,7 +438,7 @@ class _Rows:
     `duplicates` says that the clusters are copies of rows, found here.
     """
 
-    Z: Array
+    X: Array
     target: Array
     weight: FloatArray
     known: BoolArray
@@ -447,11 +447,11 @@ class _Rows:
 
 
 def _known_rows(
-    Z: Array, target: Array, present: BoolArray, sample_weight: Array | None, clusters: Array | None, name: str
+    X: Array, target: Array, present: BoolArray, sample_weight: Array | None, clusters: Array | None, name: str
 ) -> _Rows:
-    n = len(Z)
+    n = len(X)
     try:
-        weight = np.ones(n) if sample_weight is None else np.asarray(on_numpy(sample_weight), dtype=np.float64)
+        weight = np.ones(n) if sample_weight is None else np.asarray(to_numpy(sample_weight), dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"sample_weight must be {n} finite numbers ≥ 0, one per row: {error}.") from None
     if weight.shape != (n,) or not np.all(weight >= 0) or not np.all(np.isfinite(weight)):
@@ -459,32 +459,32 @@ def _known_rows(
     weight = weight / (weight.max(initial=0.0) or 1.0)  # sums and squares of them neither overflow nor vanish
     known = present & (weight > 0)
     if not known.all():
-        Z, target, weight = Z[known], target[known], weight[known]
+        X, target, weight = X[known], target[known], weight[known]
     if clusters is not None:
-        return _Rows(Z, target, weight, known, cluster_codes(clusters, name, n)[known])
+        return _Rows(X, target, weight, known, cluster_codes(clusters, name, n)[known])
     # Numbers of copies may differ by anything, such as the time of an upload; different classes tell rows apart.
-    hashes = row_hashes(Z)
+    hashes = row_hashes(X)
     found = copies(hashes, [] if target.dtype.kind == "f" else [target])
-    if found is None or not has_continuous_columns(Z[different_rows(hashes)]):
-        return _Rows(Z, target, weight, known, None)
-    return _Rows(Z, target, weight, known, found, duplicates=True)
+    if found is None or not has_continuous_columns(X[different_rows(hashes)]):
+        return _Rows(X, target, weight, known, None)
+    return _Rows(X, target, weight, known, found, duplicates=True)
 
 
 def _notes_on_copies(train: _Rows, test: _Rows | None, splits: list[tuple[Array, Array]]) -> tuple[str, ...]:
     """Notes on copies of rows: in a set, on both sides of given folds, and in training and test set."""
     notes = []
-    for rows, name in ((train, "Z"), (test, "Z_test")):
+    for rows, name in ((train, "X"), (test, "X_test")):
         if rows is not None and rows.duplicates:
             assert rows.clusters is not None
-            more = len(rows.Z) - int(rows.clusters.max()) - 1
-            notes.append(f"{more:,} of {len(rows.Z):,} rows of {name} are copies of others and count once with them")
+            more = len(rows.X) - int(rows.clusters.max()) - 1
+            notes.append(f"{more:,} of {len(rows.X):,} rows of {name} are copies of others and count once with them")
     if train.duplicates and _torn(train, splits):
         notes.append("cv puts copies of a row on both sides of a fold, so that noise looks like a finding")
     if test is not None:
-        hashes = row_hashes(train.Z)
-        shared = int(np.isin(row_hashes(test.Z), hashes).sum())
-        if shared and has_continuous_columns(train.Z[different_rows(hashes)]):
-            notes.append(f"{shared:,} rows of Z_test are copies of rows of Z, on which the probe was trained")
+        hashes = row_hashes(train.X)
+        shared = int(np.isin(row_hashes(test.X), hashes).sum())
+        if shared and has_continuous_columns(train.X[different_rows(hashes)]):
+            notes.append(f"{shared:,} rows of X_test are copies of rows of X, on which the probe was trained")
     return tuple(notes)
 
 
@@ -519,7 +519,7 @@ def _class_leakage(
         weight = balanced(train.weight[rows], codes[rows])
         cluster = None if train.clusters is None else train.clusters[rows]
         fit = prepare_probe(probe, codes[rows], k, weight, rng, penalty, cluster)
-        return lambda tested: fit(train.Z[rows]).log_proba(tested)
+        return lambda tested: fit(train.X[rows]).log_proba(tested)
 
     splits = [] if test is not None else _class_folds(cv, train, named, rng)
     log_p, tested, inflation = _predictions(train, test, prepare, splits, in_threads=probe == "linear")
@@ -548,7 +548,7 @@ def _class_leakage(
         rows=len(codes),
         probe=probe,
         level=level,
-        notes=(*_notes_on_copies(train, test, splits), *scale_notes(train.Z)),
+        notes=(*_notes_on_copies(train, test, splits), *scale_notes(train.X)),
     )
 
 
@@ -576,7 +576,7 @@ def _number_leakage(
 
     def prepare(rows: Array) -> Callable[[Array], FloatArray]:
         cluster = None if train.clusters is None else train.clusters[rows]
-        predict, mean = _ridge(train.Z[rows], train.target[rows], train.weight[rows], penalty, rng, cluster)
+        predict, mean = _ridge(train.X[rows], train.target[rows], train.weight[rows], penalty, rng, cluster)
         return lambda tested: np.column_stack([predict(tested), np.full(len(tested), mean)])
 
     splits = [] if test is not None else _number_folds(cv, train, rng)
@@ -584,7 +584,7 @@ def _number_leakage(
     r2, low, high, p = r2_summary(
         tested.target, found[:, 0], found[:, 1], tested.weight, inflation, level, tested.clusters
     )
-    notes += [*_notes_on_copies(train, test, splits), *scale_notes(train.Z)]
+    notes += [*_notes_on_copies(train, test, splits), *scale_notes(train.X)]
     return NumericLeakage(r2, low, high, p, len(found), level, tuple(filter(None, notes)))
 
 
@@ -596,27 +596,27 @@ def _predictions(
     *,
     in_threads: bool = False,
 ) -> tuple[FloatArray, _Rows, float]:
-    """Predictions for the test rows, or for each fold from the others, by ``prepare(training rows)(Z)``.
+    """Predictions for the test rows, or for each fold from the others, by ``prepare(training rows)(X)``.
 
     With `in_threads`, functions that were prepared run at the same time; `prepare` itself is called fold by fold. Also
     returns the rows that were predicted, and the variance of their errors relative to independent rows.
     """
     if test is not None:
-        if test.Z.shape[1] != train.Z.shape[1]:
-            raise InputError(f"Z_test has {test.Z.shape[1]} columns, Z has {train.Z.shape[1]}. They must be the same.")
-        return prepare(np.arange(len(train.Z)))(test.Z), test, 1.0
+        if test.X.shape[1] != train.X.shape[1]:
+            raise InputError(f"X_test has {test.X.shape[1]} columns, X has {train.X.shape[1]}. They must be the same.")
+        return prepare(np.arange(len(train.X)))(test.X), test, 1.0
     tasks = [(prepare(others), rows) for others, rows in splits]
     with one_blas_thread():  # in any thread, for the same result to the last bit
-        parts = list((map_blocks if in_threads else map)(lambda task: task[0](train.Z[task[1]]), tasks))
-    seen = np.zeros(len(train.Z), dtype=bool)
-    found = np.zeros((len(train.Z), parts[0].shape[1]))
+        parts = list((map_blocks if in_threads else map)(lambda task: task[0](train.X[task[1]]), tasks))
+    seen = np.zeros(len(train.X), dtype=bool)
+    found = np.zeros((len(train.X), parts[0].shape[1]))
     for (_, rows), values in zip(splits, parts, strict=True):
         seen[rows], found[rows] = True, values
     inflation = CROSS_FIT_VARIANCE_RATIO if len(parts) > 1 else 1.0
     if seen.all():
         return found, train, inflation
     cluster = None if train.clusters is None else train.clusters[seen]
-    return found[seen], _Rows(train.Z[seen], train.target[seen], train.weight[seen], seen, cluster), inflation
+    return found[seen], _Rows(train.X[seen], train.target[seen], train.weight[seen], seen, cluster), inflation
 
 
 def _numbers(values: Array, n_rows: int, missing: Any) -> FloatArray:
@@ -628,7 +628,7 @@ def _numbers(values: Array, n_rows: int, missing: Any) -> FloatArray:
     if numbers.ndim == 2 and numbers.shape[1] == 1:
         numbers = numbers[:, 0]
     if numbers.shape != (n_rows,):
-        raise LabelError(f"concept has shape {numbers.shape}; {n_rows} numbers are needed, one per row of Z.")
+        raise LabelError(f"concept has shape {numbers.shape}; {n_rows} numbers are needed, one per row of X.")
     if np.isinf(numbers).any():
         raise LabelError(f"concept has {int(np.isinf(numbers).sum())} infinite values.")
     if (code := missing_number(missing, "concept", dates=holds_dates(values))) is not None:
@@ -641,7 +641,7 @@ def _numbers(values: Array, n_rows: int, missing: Any) -> FloatArray:
 def _require_disjoint_clusters(clusters: Array, clusters_test: Array | None) -> None:
     if clusters_test is None:
         raise InputError(
-            "clusters were passed and clusters_test was not: the probe is tested on the rows of Z_test, so the "
+            "clusters were passed and clusters_test was not: the probe is tested on the rows of X_test, so the "
             "interval needs to know which of those belong together."
         )
     if both := shared_clusters(clusters, clusters_test):
@@ -693,7 +693,7 @@ def _whole_clusters(clusters: IntArray, folds: int, rng: np.random.Generator, gr
 def _given_folds(cv: Any, rows: _Rows) -> list[tuple[Array, Array]]:
     """Folds of a user; clusters must be on one side, unless they are copies of a row."""
     given = None if rows.duplicates else rows.clusters
-    splits = splits_of_known(cv, rows.known, rows.target, given, rows.Z)
+    splits = splits_of_known(cv, rows.known, rows.target, given, rows.X)
     if not rows.duplicates and _torn(rows, splits):
         raise InputError(
             "cv: a cluster has rows in a training set and in its test set. Use an int, or a splitter that keeps "
@@ -718,10 +718,10 @@ def _number_folds(cv: Any, rows: _Rows, rng: np.random.Generator) -> list[tuple[
                 f"{max(MIN_TEST_ROWS, int(cv))} are needed in {cv} folds. Pass rows of more clusters."
             )
         return _pairs(_whole_clusters(rows.clusters, int(cv), rng))
-    needed, n = max(2 * MIN_TRAINING_ROWS, int(cv)), len(rows.Z)
+    needed, n = max(2 * MIN_TRAINING_ROWS, int(cv)), len(rows.X)
     if n < needed:
         raise GroupSizeError(f"There are {n} rows with a concept in {cv} folds; at least {needed} are needed.")
-    return list(KFold(int(cv), shuffle=True, random_state=int(rng.integers(2**31))).split(rows.Z))
+    return list(KFold(int(cv), shuffle=True, random_state=int(rng.integers(2**31))).split(rows.X))
 
 
 def _class_folds(cv: Any, rows: _Rows, named: list[str], rng: np.random.Generator) -> list[tuple[Array, Array]]:

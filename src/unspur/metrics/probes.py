@@ -16,7 +16,7 @@ from scipy.optimize import minimize
 from scipy.special import log_expit, log_softmax
 from sklearn.neural_network import MLPClassifier
 
-from unspur._arrays import on_numpy
+from unspur._arrays import to_numpy
 from unspur._resources import one_scipy_thread
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.clusters import folds_by_cluster, held_out
@@ -97,7 +97,7 @@ def prepare_probe(
 
 def checked_rows(Z: Array, name: str = "Z") -> Array:
     """Rows as a finite two-dimensional float32 or float64 array on the host."""
-    rows = np.asarray(on_numpy(Z))
+    rows = np.asarray(to_numpy(Z))
     if rows.ndim != 2 or rows.dtype.kind not in "fiub":
         raise InputError(f"{name} must be numbers in an array (n, d); got shape {rows.shape} of {rows.dtype}.")
     if rows.dtype not in (np.float32, np.float64):
@@ -388,8 +388,8 @@ def units_to_try(Z: Array) -> list[Units]:
 
 def scale_notes(Z: Array) -> tuple[str, ...]:
     """Warnings about the scales of columns: one far wider than the rest, or outliers."""
-    few = Z[:: max(1, len(Z) // OUTLIER_SAMPLE_ROWS)]
-    middle, spread, _ = spreads(few)
+    sample = Z[:: max(1, len(Z) // OUTLIER_SAMPLE_ROWS)]
+    middle, spread, _ = spreads(sample)
     notes = []
     known = spread[spread > 0]
     usual = float(np.median(known)) if len(known) else 0.0

@@ -38,25 +38,25 @@ __all__ = ["REMOVERS", "Remover", "load", "read_saved", *MODULES]  # noqa: PLE06
 
 
 def load(path: str | PathLike[str]) -> Remover:
-    """Read a remover that was saved with its `save` method, alone or with a layer after it.
+    """Read a remover that was saved with its `save` method, alone or with a head.
 
-    A file whose parts do not belong together is refused with an `ArtifactError`; it need not be trusted.
+    Raises ArtifactError for an inconsistent file. Safe for files from untrusted sources.
     """
     remover: Remover = read_saved(path)
     return remover
 
 
 def read_saved(path: str | PathLike[str], with_layer: Callable[..., Any] | None = None) -> Any:
-    """The remover of a file, or the result of `with_layer` for it and its saved layer."""
+    """The remover of a file, or the result of `with_layer` for it and its saved head."""
 
     def check(metadata: dict[str, Any], shapes: Shapes) -> None:
-        with refused_in_words(path, f"a fitted {_method(path, metadata)}"):
+        with artifact_errors(path, f"a fitted {_method(path, metadata)}"):
             require_shapes(shapes)
             if "classifier" in metadata:
                 require_layer(shapes)
 
     arrays, metadata = read_artifact(path, check)
-    with refused_in_words(path, f"a fitted {_method(path, metadata)}"):
+    with artifact_errors(path, f"a fitted {_method(path, metadata)}"):
         layer = {name: arrays.pop(name) for name in ("coef", "intercept") if name in arrays}
         remover = restored(path, arrays, metadata)
         if with_layer is None or "classifier" not in metadata:
@@ -65,7 +65,7 @@ def read_saved(path: str | PathLike[str], with_layer: Callable[..., Any] | None 
 
 
 def restored(path: str | PathLike[str], arrays: dict[str, Array], metadata: dict[str, Any]) -> Remover:
-    """The remover that arrays and metadata describe; inside `refused_in_words`."""
+    """The remover that arrays and metadata describe; inside `artifact_errors`."""
     method = _method(path, metadata)
     remover: Remover = REMOVERS[method](**from_flat_parameters(method, metadata["parameters"]))
     return remover._restore(arrays, metadata)
@@ -82,7 +82,7 @@ def _method(path: str | PathLike[str], metadata: dict[str, Any]) -> str:
 
 
 @contextmanager
-def refused_in_words(path: str | PathLike[str], what: str) -> Iterator[None]:
+def artifact_errors(path: str | PathLike[str], what: str) -> Iterator[None]:
     """Raise errors about missing or wrong parts of a file as an ArtifactError that names it."""
     try:
         yield

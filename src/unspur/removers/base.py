@@ -22,7 +22,7 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted
 
-from unspur._arrays import on_numpy, to_original_type, to_python
+from unspur._arrays import to_numpy, to_original_type, to_python
 from unspur._files import Shapes, write_artifact
 from unspur._reading import NUMBER, brief, require_kinds
 from unspur._resources import one_thread_if_small
@@ -115,7 +115,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def _set_removal(self, removal: AffineMap, spurious: Subspace, main: Subspace) -> None:
         """Set both subspaces, and the map at the strength that was asked for."""
         self.strength_ = float(getattr(self, "strength", 1.0))
-        removal = removal.collapsed() if self.strength_ == 1 else removal.scaled(self.strength_)
+        removal = removal._collapsed() if self.strength_ == 1 else removal.scaled(self.strength_)
         self.removal_, self.spurious_, self.main_ = removal, spurious, main
 
     @property
@@ -345,7 +345,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         require_finite(self, z)
         clean = self.removal_(z)
         framed = _get_output_config("transform", self)["dense"] != "default"
-        return on_numpy(clean) if framed else to_original_type(clean, X)
+        return to_numpy(clean) if framed else to_original_type(clean, X)
 
     def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
         """Write the fitted remover to one safetensors file (no pickle); `unspur.load` reads it back."""
@@ -391,7 +391,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         require_numbers(arrays)
         saved = AffineMap(arrays["centre"], arrays["right"], arrays["left"], metadata["form"], arrays["offset"])
         self.strength_ = float(metadata.get("strength", 1.0))  # which older files do not have
-        self.removal_ = saved.collapsed() if self.strength_ == 1 else saved
+        self.removal_ = saved._collapsed() if self.strength_ == 1 else saved
         self.spurious_, self.main_ = Subspace(arrays["spurious"]), Subspace(arrays["main"])
         self.trace_ = self.trace_type.from_dict(metadata["trace"])
         self.classes_, self.concept_classes_ = (_tuples(metadata[name]) for name in ("classes", "concept_classes"))

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from unspur._arrays import on_numpy
+from unspur._arrays import to_numpy
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError, LabelError
 from unspur.labels import (
@@ -178,7 +178,7 @@ _EITHER = (
 
 def _require_no_fractions(column: Array, name: str, missing: Any) -> None:
     """Raise for many different numbers that are not integers."""
-    array = column.values if isinstance(column, ClassLabel) else np.asarray(on_numpy(column))
+    array = column.values if isinstance(column, ClassLabel) else np.asarray(to_numpy(column))
     if array.dtype.kind != "f":
         return
     known = array[np.isfinite(array) & (array != missing)]

@@ -84,9 +84,9 @@ class JSE(DirectionRemover):
     ----------
     significance_level : float, default=0.05
         Level α of each of the two one-sided tests of a direction.
-    correction : {"none", "looks"}, default="none"
+    correction : {"none", "familywise"}, default="none"
         Whether `significance_level` bounds the error of each test ("none"), or of all tests of one concept together
-        ("looks", half of α for either role). With "none", a loop stops at its first rejection, so a wrong spurious
+        ("familywise", half of α for either role). With "none", a loop stops at its first rejection, so a wrong spurious
         direction is accepted in at most about α of fits, and a wrong main-task direction in α of rounds.
     delta : float or "auto", default=0.0
         Shift Δ of the second test (specific), for when one label is easier to predict than the other. "auto" sets it to
@@ -180,7 +180,7 @@ class JSE(DirectionRemover):
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012 — scikit-learn's protocol
         **TEST_CONSTRAINTS,
-        "correction": [StrOptions({"none", "looks"})],
+        "correction": [StrOptions({"none", "familywise"})],
         "delta": [StrOptions({"auto"}), Interval(Real, None, None, closed="neither")],
         "metric": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
         "variant": [PaperVariant, None],
@@ -193,7 +193,7 @@ class JSE(DirectionRemover):
         self,
         *,
         significance_level: float = 0.05,
-        correction: Literal["none", "looks"] = "none",
+        correction: Literal["none", "familywise"] = "none",
         delta: float | Literal["auto"] = 0.0,
         balance: Balance = "group",
         weight_decay: float | Literal["auto"] = "auto",
@@ -411,14 +411,14 @@ class JSE(DirectionRemover):
         decay_losses: dict[float, tuple[float, float]] = {}
         # Earlier classes may have left no room for a pair; then there is none to choose by, and none is estimated.
         if self.weight_decay == "auto" and estimation.n_free(estimation.empty) >= 2:
-            few = data if SGD.of(self.solver) else data.sample(WEIGHT_DECAY_ROWS, np.random.default_rng(0))
-            make_rough = make_solver if few is data else self._solver_factory(few, spectrum, inverse_factor, rng)
+            sample = data if SGD.of(self.solver) else data.sample(WEIGHT_DECAY_ROWS, np.random.default_rng(0))
+            make_rough = make_solver if sample is data else self._solver_factory(sample, spectrum, inverse_factor, rng)
             first: dict[float, EstimatedPair] = {}
 
             def first_loss(value: float) -> tuple[float, float]:
                 progress("main", 0, 0)
                 last, solver = next(reversed(first.values()), None), make_rough(value, max(self.tol, WEIGHT_DECAY_TOL))
-                rough = replace(estimation, rows=few.rows, counts=few.counts, solver=solver)
+                rough = replace(estimation, rows=sample.rows, counts=sample.counts, solver=solver)
                 first[value] = pair = rough.pair(rough.empty, {CONCEPT: last, MAIN: last})
                 concept, main = rough.own_losses(pair)
                 return concept.mean + main.mean, float(np.hypot(concept.error, main.error))
@@ -437,7 +437,7 @@ class JSE(DirectionRemover):
             inner="main" if main_only else variant.inner,
             candidate=variant.candidate,
             max_dim=(0 if main_only else most_spurious, most_main),
-            split_level=self.correction == "looks",
+            split_level=self.correction == "familywise",
             max_pairs=self.max_pairs or 2**31,
         )
         found = estimate_subspaces(estimation, settings, progress)
@@ -530,7 +530,7 @@ def _best_directions(estimation: JointEstimation) -> FloatArray:
 def _task_predictability(plain: JointEstimation, fixed: JointEstimation, removed: FoldEstimates) -> TaskPredictability:
     """Held-out loss of the main label before and after a removal.
 
-    The solver of `plain` gives all rows equal weight, so anything that a last layer without concept labels could use
+    The solver of `plain` gives all rows equal weight, so anything that a head without concept labels could use
     counts. That of `fixed` gives groups equal weight.
     """
     clusters, counts = plain.tests.clusters, plain.counts

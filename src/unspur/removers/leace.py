@@ -25,7 +25,7 @@ import numpy as np
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from unspur._arrays import cast, like, namespace, rounded
+from unspur._arrays import cast, namespace, rounded, to_device_like
 from unspur._reading import NUMBER, require_kinds
 from unspur._text import filled
 from unspur._typing import Array, BoolArray, FloatArray
@@ -708,12 +708,12 @@ def correlation_in_rounding(rows: RowSource, form: ClosedForm, kind: str) -> flo
     removal, columns = form.removal, form.trace.columns
 
     def moments(block: Block) -> Array:
-        clean = cast(rounded(removal(block.z), kind), np.float64) - like(removal.centre, block.weight)
-        scores, weight = (clean @ like(directions, clean)).T, block.weight
+        clean = cast(rounded(removal(block.z), kind), np.float64) - to_device_like(removal.centre, block.weight)
+        scores, weight = (clean @ to_device_like(directions, clean)).T, block.weight
         targets = cast(block.targets[:columns], np.float64)
         ones = (weight * 0.0 + 1.0)[None]
-        both = namespace(scores).concat([ones, scores, targets])
-        return (both * weight) @ both.T
+        joined = namespace(scores).concat([ones, scores, targets])
+        return (joined * weight) @ joined.T
 
     sums = rows.sum(moments)
     second = sums / sums[0, 0] - np.outer(sums[0], sums[0]) / sums[0, 0] ** 2

@@ -25,7 +25,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 from tqdm.auto import tqdm
 
-from unspur._arrays import cast, like
+from unspur._arrays import cast, to_device_like
 from unspur._reading import NUMBER, require_kinds
 from unspur._typing import Array, FloatArray
 from unspur._validation import BALANCE, MISSING, STRENGTH, generator, keyword_only_after_y, sgd_settings
@@ -394,7 +394,7 @@ class _BestResponse:
         weighting = self._weighting  # a local, since a statistic is sent to the rows, and `self` holds them all
 
         def right(block: Block) -> Array:
-            correct = ((block.z + like(biases, block.z)).T > 0) == (block.targets[: len(biases)] > 0.5)
+            correct = ((block.z + to_device_like(biases, block.z)).T > 0) == (block.targets[: len(biases)] > 0.5)
             return cast(correct, np.float64) @ weighting(block)
 
         return float(np.mean(scores.sum(right)))

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.spatial import cKDTree
 from sklearn.base import BaseEstimator
 
-from unspur._arrays import cast, is_tensor, like, on_numpy, result_to_host
+from unspur._arrays import cast, is_tensor, result_to_host, to_device_like, to_numpy
 from unspur._typing import Array, BoolArray, FloatArray
 from unspur._validation import is_finite, require_finite, without_labels
 from unspur.clusters import fingerprint, row_hashes
@@ -24,8 +24,8 @@ N_PROJECTIONS, MAX_KEPT_ROWS = 8, 100_000
 BLOCK_SIZE, DEVICE_BLOCK_SIZE = 2**18, 2**24
 #: Ways to round numbers, and the largest relative error of each.
 ROUNDINGS = {"six digits": 5e-6, "half precision": 2.0**-11, "bfloat16": 2.0**-9}
-#: Matches count unless many more rows are a little farther away, as chance would have it: at most this share as many,
-#: within this multiple of the tolerance.
+#: Rows that match by chance have many neighbours a little farther away. So matches count only if at most this share as
+#: many rows lie beyond the tolerance but within this multiple of it.
 MAX_SHELL_SHARE, SHELL_FACTOR = 1 / 3, 8.0
 #: Rounding may move a row by at most this share of the distance between kept rows, or any row would match another; rows
 #: on which that distance is measured, and copies of a row that are skipped.
@@ -59,10 +59,10 @@ class Sketch:
         points: list[Array] = []
         for block in blocks:
             if centre is None or scale is None:
-                few = np.asarray(on_numpy(block[: max(2, BLOCK_SIZE // block.shape[1])]), dtype=np.float64)
-                if not len(few):
+                sample = np.asarray(to_numpy(block[: max(2, BLOCK_SIZE // block.shape[1])]), dtype=np.float64)
+                if not len(sample):
                     continue
-                centre, deviation = few.mean(axis=0), few.std(axis=0)
+                centre, deviation = sample.mean(axis=0), sample.std(axis=0)
                 scale = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=deviation > 0)
             first = -seen % step
             seen += len(block)
@@ -183,7 +183,7 @@ def _projected(rows: Array, centre: FloatArray, scale: FloatArray) -> FloatArray
     signs = np.random.default_rng(1).choice([-1.0, 1.0], size=(len(centre), N_PROJECTIONS))
     wide = cast(rows, np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
-        points = (wide - like(centre, wide)) @ like(scale[:, None] * signs, wide)
+        points = (wide - to_device_like(centre, wide)) @ to_device_like(scale[:, None] * signs, wide)
         return np.asarray(np.clip(np.nan_to_num(result_to_host(points)), -1e30, 1e30))
 
 

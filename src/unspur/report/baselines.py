@@ -1,6 +1,6 @@
 """Heads on the original rows, after the removal, and after every method that it is compared with.
 
-`selection.choose_layer` chooses all of them by one rule, on the same rows and from the same penalties.
+`selection.tune_head` chooses all of them by one rule, on the same rows and from the same penalties.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from unspur._data import LabelledData
 from unspur._typing import Array, BoolArray, IntArray
 from unspur.clusters import row_hashes
-from unspur.compare import REMOVERS, accuracy_of, choose_head, fit_remover, known_names, make_remover, probes
+from unspur.compare import REMOVERS, accuracy_of, fit_remover, known_names, make_remover, probes, tune_named_head
 from unspur.exceptions import UnspurError
 from unspur.heads import HEADS
 from unspur.metrics import GroupAccuracy, Leakage, paired_difference, worst_difference
@@ -34,10 +34,10 @@ STRENGTHS = (0.0, 0.5, 0.75, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class HeadEvaluation:
-    """A head on test rows: which of its predictions are right (n,), and their accuracy by group."""
+    """A head on test rows: which of its predictions are correct (n,), and their accuracy by group."""
 
     layer: Any
-    right: BoolArray
+    correct: BoolArray
     accuracy: GroupAccuracy
     chosen: Selection
     #: Worst-group accuracy at every penalty tried; empty without `refit_all`.
@@ -74,15 +74,15 @@ class Evaluator:
         given = self.rows
         if clean is not None:
             given = {name: replace(part, X=clean[name]) for name, part in self.rows.items()}
-        chosen = choose_head(
+        chosen = tune_named_head(
             head, given["training"], given.get("validation"), self.seed, self.penalties, refit_all=refit_all
         )
-        right = self._right(chosen.head, given["test"].X)
+        correct = self._correct(chosen.head, given["test"].X)
         worst_by_penalty = {
-            penalty: accuracy_of(self._right(layer, given["test"].X), self.test).worst
-            for penalty, layer in (chosen.fitted.items() if refit_all else ())
+            penalty: accuracy_of(self._correct(layer, given["test"].X), self.test).worst
+            for penalty, layer in (chosen.fitted_heads.items() if refit_all else ())
         }
-        return HeadEvaluation(chosen.head, right, accuracy_of(right, self.test), chosen, worst_by_penalty)
+        return HeadEvaluation(chosen.head, correct, accuracy_of(correct, self.test), chosen, worst_by_penalty)
 
     def selection_notes(self, chosen: Selection) -> tuple[str, ...]:
         """Sentences that say how penalties were chosen."""
@@ -103,7 +103,7 @@ class Evaluator:
         )
         return (rule, *chosen.notes)
 
-    def _right(self, layer: Any, z: Array) -> BoolArray:
+    def _correct(self, layer: Any, z: Array) -> BoolArray:
         return np.asarray(layer.predict(z) == self.test.main.values)
 
 
@@ -112,9 +112,9 @@ def changes(before: HeadEvaluation, after: HeadEvaluation, test: LabelledData) -
 
     The average over rows counts all rows, the others count those whose group is known.
     """
-    first, second = before.right[test.concept_known], after.right[test.concept_known]
+    first, second = before.correct[test.concept_known], after.correct[test.concept_known]
     found = (
-        paired_difference(before.right, after.right),
+        paired_difference(before.correct, after.correct),
         paired_difference(first, second, test.group[test.concept_known]),
         worst_difference(before.accuracy, after.accuracy),
     )
@@ -132,7 +132,7 @@ class RemovalResult:
     #: The group-weighted head after the removal; None if it cannot be fitted.
     weighted_after: HeadEvaluation | None
     results: tuple[MethodResult, MethodResult]
-    choice: tuple[str, ...]
+    selection_notes: tuple[str, ...]
 
 
 def evaluate_removal(evaluate: Evaluator, remover: Remover, clean: Mapping[str, Array]) -> RemovalResult:
@@ -170,7 +170,7 @@ def method_result(
         by_group,
         worst,
         penalty=found.chosen.penalty,
-        edge=found.chosen.edge,
+        grid_edge=found.chosen.grid_edge,
         worst_by_penalty=found.worst_by_penalty,
     )
 
@@ -188,8 +188,8 @@ def group_weighted_result(
     try:
         found = evaluate(WEIGHTED, clean, refit_all=refit_all)
     except UnspurError as error:
-        return MethodResult(unweighted.name, unweighted.removed, None, problem=str(error))
-    result = method_result(unweighted.name, unweighted.removed, found, changes(before, found, evaluate.test))
+        return MethodResult(unweighted.name, unweighted.n_removed, None, problem=str(error))
+    result = method_result(unweighted.name, unweighted.n_removed, found, changes(before, found, evaluate.test))
     return result if weighted_after is None else relative_to_removal(result, found, weighted_after, evaluate.test)
 
 

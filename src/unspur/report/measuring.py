@@ -63,7 +63,7 @@ from unspur.trace import Trace, Traces
 ROWS_SHOWN_PER_GROUP = 2
 #: Groups with fewer test rows are named in a warning.
 SMALL_GROUP_ROWS = 10
-#: Number of steps that are reported, besides one for each method compared.
+#: Number of steps that `callback` is called with, besides one for each method compared.
 STEPS = 5
 #: Most training rows of an audit of other columns, and most columns that are probed for it.
 MAX_AUDIT_ROWS, MAX_AUDIT_PROBES = 2000, 10
@@ -84,19 +84,19 @@ def measure(
     pictures: Any = None,
     texts: Any = None,
     ids: Sequence[str] | None = None,
-    numbers: tuple[str, Sequence[int]] | None = None,
+    row_numbers: tuple[str, Sequence[int]] | None = None,
     image_shape: Sequence[int] | None = None,
     to_pixels: ToPixels | None = None,
     encoder: Any = None,
     reduction: Any = None,
-    most: int = 5000,
+    max_points: int = 5000,
     seed: int = 0,
     command: str = "",
-    saved: str | None = None,
+    saved_path: str | None = None,
     notes: Sequence[str] | None = None,
-    source: str | None = None,
+    cli_source: str | None = None,
     columns: Mapping[str, Array] | None = None,
-    report: Callable[[str], object] = lambda name: None,  # noqa: ARG005
+    callback: Callable[[str], object] = lambda name: None,  # noqa: ARG005
 ) -> Findings:
     """Measure what a fitted removal does.
 
@@ -116,57 +116,57 @@ def measure(
     pictures, texts : the pictures or texts that the test rows are embeddings of. Pictures are an array (n, h, w) or
         (n, h, w, 3), paths, PIL images or `Examples`; texts are strings, or pairs of them.
     ids : names of the test rows.
-    numbers : the file of the test rows and their indices in it, from which rows without names get a number. The page
-        counts from 1.
+    row_numbers : the file of the test rows and their indices in it, from which rows without names get a number. The
+        page counts from 1.
     image_shape, to_pixels : shape (h, w) or (h, w, 3) of rows that are pictures; and the affine map from rows to
         pixels, such as ``pca.inverse_transform``, if rows are not pixels themselves.
     encoder, reduction : the network that made the rows, and the principal components that they were reduced to, for
         saliency maps of the heads.
-    most : largest number of test rows that are drawn, a share of each group.
-    command, saved : for the page: the command that was typed, and the file that holds the removal.
-    source : file and options that describe these rows to other commands, which the page suggests; "" if no file has
+    max_points : largest number of test rows that are drawn, a share of each group.
+    command, saved_path : for the page: the command that was typed, and the file that holds the removal.
+    cli_source : file and options that describe these rows to other commands, which the page suggests; "" if no file has
         them.
     columns : other columns of the training rows, by name. With some, all columns and the concepts are audited
         (`unspur.audit`) on up to 2,000 training rows.
     notes : warnings about the rows; by default, about columns that dominate the others.
-    report : called with the name of each step (`STEPS`, and one for each method compared).
+    callback : called with the name of each step (`STEPS`, and one for each method compared).
     """
     remover = fitted_remover(remover)
-    if most < 1:
-        raise InputError(f"most, the number of test rows to draw, must be at least 1; got {most}.")
+    if max_points < 1:
+        raise InputError(f"max_points, the number of test rows to draw, must be at least 1; got {max_points}.")
     methods = methods_to_compare(compare, remover)
     rows = _rows(remover, train, test, validation, (main, concept))
     training, testing = rows["training"], rows["test"]
     fitted_rows = _fitted_rows(remover, training)
     notes = _about_columns(training.X, remover) if notes is None else [note[:1].upper() + note[1:] for note in notes]
     content = content_of(pictures, texts, len(testing))
-    names = _ids(ids, content, len(testing), numbers)
-    # Separate generators, so changing `most` does not change the other draws; the second is that of `probed_rows`.
+    names = _ids(ids, content, len(testing), row_numbers)
+    # Separate generators, so that `max_points` does not change the other draws; the second is that of `probed_rows`.
     drawing, _, showing = np.random.default_rng(seed).spawn(3)
     with one_thread_if_small(training.X):
-        report("heads")
+        callback("heads")
         clean = cleaned(remover, rows)
         evaluate = Evaluator.of(rows, seed)
         removal = evaluate_removal(evaluate, remover, clean)
         before, after = removal.before, removal.after
-        report("probes")
+        callback("probes")
         probed = probed_rows(testing, seed)
         guarantees = measure_guarantees(remover, testing.select(probed), clean["test"][probed], main, seed)
         left = [{name: pair[i] for name, pair in guarantees.linear.items()} for i in range(2)]
         results = [replace(result, leakage=of) for result, of in zip(removal.results, left, strict=True)]
-        report("strengths")
+        callback("strengths")
         strengths: tuple[StrengthResult, ...] = ()
         if remover.n_removed_:
             strengths = evaluate_strengths(evaluate, remover.strength_, removal, left, clean, probed)
         for name in methods:
-            report(name)
+            callback(name)
             results.append(compare_with(name, evaluate, removal, probed))
-        report("directions")
+        callback("directions")
         layers = before.layer, after.layer
         directions = directions_of(remover, (_spurious_names(remover, testing), main), layers, testing.X)
         view = view_of(directions, remover, testing.X, clean["test"], layers)
-        angles, shared = angles_and_shared_variance(score_directions(remover), remover.main_.basis, testing.X)
-        report("pictures")
+        angles, shared_variance = angles_and_shared_variance(score_directions(remover), remover.main_.basis, testing.X)
+        callback("pictures")
         members = [np.flatnonzero(testing.group == g) for g in range(before.accuracy.rows.size)]
         chosen = np.concatenate([showing.permutation(rows)[:ROWS_SHOWN_PER_GROUP] for rows in members])
         pixels = None
@@ -177,22 +177,22 @@ def measure(
             remarks = (*remarks, "Saliency maps are available for binary tasks only.")
         elif encoder is not None:
             saliency = saliency_maps(encoder, content, testing.X, remover, layers, chosen, reduction)
-    named = [word for name in testing.concept_names for word in ("--concept", name)]
+    options = [word for name in testing.concept_names for word in ("--concept", name)]
     return Findings(
         main=main,
         concepts=testing.concept_names,
         classes=testing.main.classes,
         train_rows=len(training) if fitted_rows is None else fitted_rows,
-        judged=tuple(results),
+        results=tuple(results),
         group=testing.group,
         groups=tuple(before.accuracy.labels()),
         ids=names,
-        right_before=before.right,
-        right_after=after.right,
+        correct_before=before.correct,
+        correct_after=after.correct,
         view=view,
-        shown=stratified_sample(testing.group, most, drawing),
+        shown=stratified_sample(testing.group, max_points, drawing),
         angles=angles,
-        shared=shared,
+        shared_variance=shared_variance,
         certificate=guarantees.certificate,
         nonlinear={name: pair[1] for name, pair in guarantees.nonlinear.items()},
         nonlinear_before={name: pair[0] for name, pair in guarantees.nonlinear.items()},
@@ -200,15 +200,14 @@ def measure(
         content=content,
         pixels=pixels,
         saliency=saliency,
-        origin=origin_of(remover, rows, command=command, saved=saved, remarks=remarks, seed=seed),
+        origin=origin_of(remover, rows, command=command, saved_path=saved_path, remarks=remarks, seed=seed),
         warnings=tuple(dict.fromkeys((*_warnings(remover, rows, results, guarantees.used), *notes))),
-        choice=removal.choice,
-        source=shlex.join(["FILE", "--main", main, *named]) if source is None else source,
-        keep=_next_command(remover, command, saved),
+        selection_notes=removal.selection_notes,
+        cli_source=shlex.join(["FILE", "--main", main, *options]) if cli_source is None else cli_source,
+        next_command=_next_command(remover, command, saved_path),
         fitted_on_these=fitted_rows is not None,
-        # The file that rows are numbered in, if their names are such numbers.
-        numbered=numbers[0] if numbers is not None and names[0] == f"row {numbers[1][0] + 1}" else "",
-        tilt=_tilt(remover.removal_),
+        numbered_in_file=_numbered_in(row_numbers, names[0]),
+        oblique_angle=_oblique_angle(remover.removal_),
         strength=remover.strength_,
         strengths=strengths,
         audit=_audit(training, columns, seed) if columns else None,
@@ -244,7 +243,7 @@ def _audit(rows: LabelledData, columns: Mapping[str, Array], seed: int) -> Audit
         return None
 
 
-def _tilt(removal: AffineMap) -> float:
+def _oblique_angle(removal: AffineMap) -> float:
     """Largest angle in degrees between the directions that a map reads and those that it subtracts."""
     if not removal.right.shape[1]:
         return 0.0
@@ -260,12 +259,12 @@ def _of_the_fit(remover: Remover, rows: LabelledData, main: str) -> dict[str, An
         traces = {"": trace} if isinstance(trace, Trace) else trace.parts
     return {
         "method": type(remover).__name__,
-        "removed": remover.n_removed_,
-        "kept": remover.main_.dim,
-        "ambient": remover.removal_.ambient,
+        "n_removed": remover.n_removed_,
+        "n_main": remover.main_.dim,
+        "n_features": remover.removal_.ambient,
         "traces": traces,
         "significance_level": float(getattr(remover, "significance_level", 0.05)),
-        "story": "" if traces else str(trace),
+        "trace_text": "" if traces else str(trace),
     }
 
 
@@ -322,10 +321,10 @@ def _rows(
     return found
 
 
-def _next_command(remover: Remover, command: str, saved: str | None) -> str:
+def _next_command(remover: Remover, command: str, saved_path: str | None) -> str:
     """A command that applies a removal that was saved, or saves it."""
-    if saved is not None:
-        return shlex.join(["unspur", "apply", saved, "FILE", "--output", "clean.npz"])
+    if saved_path is not None:
+        return shlex.join(["unspur", "apply", saved_path, "FILE", "--output", "clean.npz"])
     if command.startswith("unspur report "):
         return f"{command} --save removal.safetensors --force"
     return f'{type(remover).__name__.lower()}.save("removal.safetensors")'
@@ -345,17 +344,22 @@ def _about_columns(z: Array, remover: Remover) -> list[str]:
 
 
 def _ids(
-    ids: Sequence[str] | None, content: Any, n: int, numbers: tuple[str, Sequence[int]] | None = None
+    ids: Sequence[str] | None, content: Any, n: int, row_numbers: tuple[str, Sequence[int]] | None = None
 ) -> tuple[str, ...]:
     """Names of the test rows: those given, those that the pictures have, or their numbers."""
     given = ids if ids is not None else getattr(content, "ids", None)
-    if given is None and numbers is not None:
-        given = [f"row {index + 1}" for index in numbers[1]]
+    if given is None and row_numbers is not None:
+        given = [f"row {index + 1}" for index in row_numbers[1]]
     if given is None:
         return tuple(map(str, range(n)))
     if len(given) != n:
         raise InputError(f"There are {len(given)} ids for {n} test rows; each row needs one.")
     return tuple(map(str, given))
+
+
+def _numbered_in(row_numbers: tuple[str, Sequence[int]] | None, first: str) -> str:
+    """The file that rows are numbered in, if the name of the first row is such a number; else ""."""
+    return row_numbers[0] if row_numbers is not None and first == f"row {row_numbers[1][0] + 1}" else ""
 
 
 def _warnings(
@@ -451,11 +455,11 @@ def origin_of(
     rows: Mapping[str, LabelledData],
     *,
     command: str,
-    saved: str | None,
+    saved_path: str | None,
     remarks: tuple[str, ...],
     seed: int = 0,
 ) -> Origin:
-    """How to reproduce the findings from `rows`, splits by name, and from the file in which the removal is `saved`."""
+    """How to reproduce the findings from `rows`, splits by name, and from the file that holds the removal."""
     digests = {"rows of the fit": str(remover.training_hash_)}
     digests |= {f"{name} rows": fingerprint(row_hashes(part.X)) for name, part in rows.items()}
     return Origin(
@@ -469,18 +473,18 @@ def origin_of(
         },
         digests=digests,
         command=command,
-        snippet=snippet(remover, rows, saved=saved, seed=seed),
+        snippet=snippet(remover, rows, saved_path=saved_path, seed=seed),
         remarks=remarks,
     )
 
 
-def snippet(remover: Remover, rows: Mapping[str, LabelledData], *, saved: str | None = None, seed: int = 0) -> str:
+def snippet(remover: Remover, rows: Mapping[str, LabelledData], *, saved_path: str | None = None, seed: int = 0) -> str:
     """Python code that loads the removal, or fits it with the same parameters, applies it and measures it."""
     kind = type(remover).__name__
     name = kind.lower()
     clustered = {split for split, part in rows.items() if part.clusters is not None}
-    if saved is not None:
-        lines = ["from unspur import load", "", f"{name} = load({saved!r})"]
+    if saved_path is not None:
+        lines = ["from unspur import load", "", f"{name} = load({saved_path!r})"]
     else:
         changed = changed_parameters(remover)
         arguments = ", ".join(f"{key}={value!r}" for key, value in changed.items())

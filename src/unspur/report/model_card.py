@@ -180,7 +180,7 @@ def _provenance(model: Any, remover: Remover) -> MarkupTable:
         lines += [
             ("head", type(model.head_).__name__),
             ("parameters of the head", _parameters(model.head_)),
-            ("penalty of the head", f"{chosen.penalty:g}, of {len(chosen.table)} tried on held-out rows"),
+            ("penalty of the head", f"{chosen.penalty:g}, of {len(chosen.results)} tried on held-out rows"),
         ]
         lines += [("note", note) for note in model.notes_]
     return MarkupTable("", ("what", "value"), tuple(lines))

@@ -44,7 +44,7 @@ class MethodResult:
     """One method: directions it removed, and accuracy of a head on the transformed rows, or the `problem` it met."""
 
     name: str
-    removed: int
+    n_removed: int
     accuracy: GroupAccuracy | None
     #: Differences from an unweighted head on the original rows; None for that head itself.
     average_change: Change | None = None
@@ -56,7 +56,7 @@ class MethodResult:
     #: Penalty of the head, chosen on held-out rows; None if more than a penalty was chosen.
     penalty: float | None = None
     #: "largest" or "smallest" if the chosen penalty is at that end of the grid.
-    edge: str = ""
+    grid_edge: str = ""
     #: Worst-group accuracy on test rows at every penalty tried; nothing is chosen from it.
     worst_by_penalty: Mapping[float, float] = field(default_factory=dict)
     #: The same method with a head that gives every group the same weight.
@@ -72,7 +72,7 @@ class MethodResult:
     def _chosen(self) -> dict[str, Any]:
         return {
             "penalty": self.penalty,
-            "edge_of_grid": self.edge,
+            "grid_edge": self.grid_edge,
             "worst_by_penalty": [{"penalty": at, "worst": worst} for at, worst in self.worst_by_penalty.items()],
         }
 
@@ -85,7 +85,7 @@ class MethodResult:
         }
         return {
             "name": self.name,
-            "removed": self.removed,
+            "n_removed": self.n_removed,
             "problem": self.problem,
             "accuracy": None if self.accuracy is None else self.accuracy.to_dict(),
             **self._chosen(),
@@ -199,51 +199,52 @@ class Findings:
     ----------
     method : class of the removal, such as "JSE".
     main, concepts : names of the labels.
-    removed, kept, ambient : number of directions of the concept, of the main task, and of the rows.
-    judged : results of methods: the original rows, the removal, then the methods it is compared with.
+    n_removed, n_main, n_features : number of directions of the concept, of the main task, and of the rows.
+    results : what the methods achieve: the original rows, the removal, then the methods it is compared with.
     group, groups : number of each row's group, shape (n,), -1 if the concept is not known; names of the groups.
     ids : names of the rows.
-    right_before, right_after : whether the prediction of the unweighted head is right, shape (n,).
+    correct_before, correct_after : whether the prediction of the unweighted head is correct, shape (n,).
     angles : principal angles between the two subspaces in degrees, ascending; empty if a subspace is.
-    shared : share of variance that scores along the two have in common in the test rows; None if a subspace is empty.
+    shared_variance : share of variance that scores along the two have in common in the test rows; None if a subspace
+        is empty.
     traces : tests of the fit by concept or class ("" if there is one trace); empty for methods without tests.
     significance_level : of the tests in `traces`.
-    story : `trace_` as text, for methods without tests.
+    trace_text : `trace_` as text, for methods without tests.
     nonlinear, nonlinear_before : accuracy of a small network for each concept after the removal, and before.
-    choice : sentences that say how the penalties of the heads were chosen.
-    source : "FILE --main … --concept …", which describes the rows to the command line; "" if no file has them.
+    selection_notes : sentences that say how the penalties of the heads were chosen.
+    cli_source : "FILE --main … --concept …", which describes the rows to the command line; "" if no file has them.
     train_rows : number of training rows; with `fitted_on_these`, of those that the removal was fitted on.
     fitted_on_these : whether the removal was fitted on the training rows, and it is known on which of them.
-    numbered : the file in which "row 7" is the seventh row; "" if rows have other names.
-    keep : a command that saves the removal, or applies the saved one.
+    numbered_in_file : the file in which "row 7" is the seventh row; "" if rows have other names.
+    next_command : a command that saves the removal, or applies the saved one.
     strength : share of the removal that was applied.
     strengths : the removal at other strengths, and at this one, in ascending order; empty if nothing was removed.
-    tilt : largest angle in degrees between the directions that a removal reads and those that it subtracts; 0 for an
-        orthogonal projection.
-    audit : which other columns of the training rows a plain layer uses; None if there are none.
+    oblique_angle : largest angle in degrees between the directions that a removal reads and those that it subtracts; 0
+        for an orthogonal projection.
+    audit : which other columns of the training rows an unweighted head uses; None if there are none.
     """
 
     method: str
     main: str
     concepts: tuple[str, ...]
     classes: tuple[Any, ...]
-    removed: int
-    kept: int
-    ambient: int
+    n_removed: int
+    n_main: int
+    n_features: int
     train_rows: int
-    judged: tuple[MethodResult, ...]
+    results: tuple[MethodResult, ...]
     group: IntArray
     groups: tuple[str, ...]
     ids: Sequence[str]
-    right_before: BoolArray
-    right_after: BoolArray
+    correct_before: BoolArray
+    correct_after: BoolArray
     view: View
     shown: IntArray
     angles: tuple[float, ...]
-    shared: float | None
+    shared_variance: float | None
     traces: Mapping[str, Trace]
     significance_level: float
-    story: str
+    trace_text: str
     certificate: Certificate
     nonlinear: Mapping[str, Leakage]
     extremes: tuple[Extremes, ...]
@@ -254,12 +255,12 @@ class Findings:
     nonlinear_before: Mapping[str, Leakage] = field(default_factory=dict)
     #: Sentences for the top of the page, such as that the task was lost.
     warnings: tuple[str, ...] = ()
-    choice: tuple[str, ...] = ()
-    source: str = ""
-    keep: str = ""
+    selection_notes: tuple[str, ...] = ()
+    cli_source: str = ""
+    next_command: str = ""
     fitted_on_these: bool = True
-    numbered: str = ""
-    tilt: float = 0.0
+    numbered_in_file: str = ""
+    oblique_angle: float = 0.0
     strength: float = 1.0
     strengths: tuple[StrengthResult, ...] = ()
     audit: Audit | None = None
@@ -267,12 +268,12 @@ class Findings:
     @property
     def before(self) -> MethodResult:
         """The original rows, without a removal."""
-        return self.judged[0]
+        return self.results[0]
 
     @property
     def after(self) -> MethodResult:
         """The removal that was measured."""
-        return self.judged[1]
+        return self.results[1]
 
     @property
     def recommended(self) -> MethodResult | None:

@@ -176,9 +176,9 @@ def comparison_table(results: Sequence[Comparison]) -> str:
         loss = "" if result.held_out is None else f"{result.held_out.loss:.3f}"
         found = max((100 * found.accuracy for found in result.probes.values()), default=None) if first else None
         probe = "" if found is None else f"{found:.1f}"
-        penalty = f"{result.parameters['weight_decay']:g}" + ("!" if result.edge else "")
+        penalty = f"{result.parameters['weight_decay']:g}" + ("!" if result.grid_edge else "")
         tied = "=" if result.tied_with_best else ""
-        lines.append(f"{start}{result.removed:>5}{worst:>15}{averages}{loss:>6}{tied:<1}{probe:>6}{penalty:>8}")
+        lines.append(f"{start}{result.n_removed:>5}{worst:>15}{averages}{loss:>6}{tied:<1}{probe:>6}{penalty:>8}")
     lines += [f"  {part}" for part in name]
     return "\n".join([*lines, "", *_legend(results), *map(filled, notes)])
 
@@ -200,6 +200,6 @@ def _legend(results: Sequence[Comparison]) -> list[str]:
         else:
             each = ", ".join(f"{name} {100 * chance:.1f}" for name, chance in chances.items())
             legend.append(f"probe: balanced accuracy of a fresh linear probe, the largest of all; chance: {each}")
-    if any(result.edge for result in results):
+    if any(result.grid_edge for result in results):
         legend.append("! the largest or smallest penalty that was tried; a better one may lie outside the grid.")
     return [filled(line, further="  ") for line in legend]

@@ -235,7 +235,7 @@ def directions_of(
         if direction is not None and not any(
             abs(direction @ other) > SAME_DIRECTION_COSINE * np.linalg.norm(other) for _, other in found
         ):
-            found.append((Axis(f"last layer, {name}", "layer"), direction))
+            found.append((Axis(f"head, {name}", "layer"), direction))
     if len(found) < 2 and rows.shape[1] > 1:
         found.append((Axis("largest variance", "layer"), _largest_variance(rows, [one for _, one in found])))
     return Directions(tuple(axis for axis, _ in found), np.column_stack([direction for _, direction in found]))
@@ -296,8 +296,8 @@ def extremes_of(directions: Directions, scores: FloatArray) -> tuple[Extremes, .
         # Stable, so that ties are always broken in the same way.
         order = np.argsort(scores[:, axis], kind="stable")
         backwards = np.argsort(-scores[:, axis], kind="stable")
-        few = min(EXTREME_ROWS, len(order) // 2)
-        found.append(Extremes(axis, order[:few], backwards[:few]))
+        number = min(EXTREME_ROWS, len(order) // 2)
+        found.append(Extremes(axis, order[:number], backwards[:number]))
     return tuple(found)
 
 

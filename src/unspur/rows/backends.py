@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from unspur._arrays import is_of, is_tensor, on_numpy
+from unspur._arrays import is_of, is_tensor, to_numpy
 from unspur._reading import PARQUET, TEXT_TABLES
 from unspur._typing import Array
 from unspur.exceptions import InputError
@@ -45,14 +45,14 @@ def to_host(*given: Any) -> tuple[Any, ...]:
         from unspur.rows.dask import computed
 
         given = computed(given)
-    return tuple(map(on_numpy, given))
+    return tuple(map(to_numpy, given))
 
 
 def rows_of(z: Array, columns: Columns) -> RowSource:
     """Row source for an array on its backend; a memory map of a whole file is read through its path."""
     home = backend_of(z)
     if home == "torch" and _numpy_sees(z):
-        return MemoryRows(on_numpy(z), columns)
+        return MemoryRows(to_numpy(z), columns)
     if home == "torch":
         from unspur.rows.torch import TorchRows
 

@@ -25,10 +25,10 @@ from unspur.rows.stored import (
     Budget,
     StoredRows,
     Stretches,
-    as_bytes,
     enough_memory,
     file_names,
-    in_words,
+    format_size,
+    parse_size,
 )
 
 #: Bytes read from a column at once; without a buffer pyarrow reads a whole column of a row group.
@@ -424,7 +424,7 @@ class ParquetRows(StoredRows):
         self.shape, self.dtype = (start, self.layout.width), self.layout.dtype
         self.feature_names = None if lists else list(columns)
         self.column_names = [name for name in names if name not in columns]
-        self.budget = Budget(as_bytes(memory), start, self.shape[1] * self.dtype.itemsize, overhead)
+        self.budget = Budget(parse_size(memory), start, self.shape[1] * self.dtype.itemsize, overhead)
         self.budget.require_enough(file_names(paths))
         self._block_rows = block_rows
         super().__init__(paths, progress=progress, scratch=scratch)
@@ -454,8 +454,8 @@ class ParquetRows(StoredRows):
                 "{group} has pages so large that reading takes {used}, more than {memory}. Pass {enough}, or write "
                 "smaller pages.",
                 group=group,
-                used=in_words(used),
-                memory=Parameter("memory", in_words(self.budget.total)),
+                used=format_size(used),
+                memory=Parameter("memory", format_size(self.budget.total)),
                 enough=enough_memory(self.budget.total + used),
             )
 

@@ -21,7 +21,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from unspur._arrays import forward, place
+from unspur._arrays import forward, to_device
 from unspur._resources import map_blocks
 from unspur._typing import Array, FloatArray, IntArray
 from unspur.exceptions import InputError
@@ -135,7 +135,7 @@ class Weighting:
 
     def __call__(self, block: Block) -> Array:
         """Weights ω of the rows of a block, shape (m,)."""
-        return block.weight * place(self.factor, block.weight)[block.cell]
+        return block.weight * to_device(self.factor, block.weight)[block.cell]
 
 
 class RowSource(Protocol):

@@ -58,7 +58,7 @@ T = TypeVar("T")
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 
-def as_bytes(size: int | str) -> int:
+def parse_size(size: int | str) -> int:
     """A size such as ``2_000_000``, "512MB", "1.5 GiB" or "1g" in bytes; units are decimal unless they have an i."""
     if isinstance(size, int) and not isinstance(size, bool) and size > 0:
         return size
@@ -68,7 +68,7 @@ def as_bytes(size: int | str) -> int:
     return int(float(found[1]) * _UNITS[found[2]])
 
 
-def in_words(size: float) -> str:
+def format_size(size: float) -> str:
     """A size as text, such as ``1.2 GB``, rounded up."""
     for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
         if size >= unit:
@@ -116,17 +116,17 @@ class Budget:
         """Raise InputError unless the total suffices."""
         if self.total >= self.needed:
             return
-        pages = f" ({in_words(self.overhead)} for the pages of one row group)" if self.overhead else ""
+        pages = f" ({format_size(self.overhead)} for the pages of one row group)" if self.overhead else ""
         large = self.overhead > self.needed / 2
         raise InputError(
             "{memory} is too little for {what}: {rows:,} rows × {each} bytes for labels, weights and hashes are "
             "{labels}, and reading takes at least {reading}. Pass {enough} or more{smaller}.",
-            memory=Parameter("memory", in_words(self.total)),
+            memory=Parameter("memory", format_size(self.total)),
             what=what,
             rows=self.rows,
             each=BYTES_KEPT_PER_ROW,
-            labels=in_words(BYTES_KEPT_PER_ROW * self.rows),
-            reading=in_words(self.needed - BYTES_KEPT_PER_ROW * self.rows) + pages,
+            labels=format_size(BYTES_KEPT_PER_ROW * self.rows),
+            reading=format_size(self.needed - BYTES_KEPT_PER_ROW * self.rows) + pages,
             enough=enough_memory(self.needed),
             smaller=", or write the file with smaller row groups" if large else "",
         )
@@ -150,8 +150,8 @@ def divide(total: int, budgets: Sequence[Budget]) -> list[int]:
         raise InputError(
             "{memory} is too little for training and validation rows together, which need {needed}. Pass {enough} or "
             "more.",
-            memory=Parameter("memory", in_words(total)),
-            needed=" and ".join(map(in_words, needed)),
+            memory=Parameter("memory", format_size(total)),
+            needed=" and ".join(map(format_size, needed)),
             enough=enough_memory(sum(needed)),
         )
     rows = sum(budget.rows for budget in budgets)
@@ -185,7 +185,7 @@ class Spool:
         _require_folder(folder)
         free = shutil.disk_usage(folder).free
         if size > free:
-            raise _no_room(what, size, folder, f"has {in_words(free)} left")
+            raise _no_room(what, size, folder, f"has {format_size(free)} left")
         remove_abandoned(folder)
         self.path = folder / temporary_name()
         os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
@@ -205,8 +205,8 @@ def _require_folder(folder: Path) -> None:
 
 def _no_room(what: str, size: int, folder: Path, but: str) -> InputError:
     return InputError(
-        f"{what} takes a temporary file of {in_words(size)}; {folder} {but}. Name a folder on a larger disk (scratch, "
-        "or TMPDIR), or pass more memory."
+        f"{what} takes a temporary file of {format_size(size)}; {folder} {but}. Name a folder on a larger disk "
+        "(scratch, or TMPDIR), or pass more memory."
     )
 
 
@@ -297,7 +297,7 @@ class StoredRows(ABC):
     def within(self, memory: int | str) -> Self:
         """The same rows with another budget."""
         same = self._without_copy()
-        same.budget = replace(self.budget, total=as_bytes(memory))
+        same.budget = replace(self.budget, total=parse_size(memory))
         same.budget.require_enough(self.name)
         return same
 
@@ -660,7 +660,7 @@ class StoredNpy(StoredRows):
             raise InputError(f"{path} has shape {self._map.shape}; at least one row and one feature are needed.")
         copied = self._map.dtype != self.dtype  # half precision or whole numbers, a piece at a time
         row_bytes = d * self.dtype.itemsize
-        self.budget = Budget(as_bytes(memory), self.shape[0], row_bytes if copied else 0)
+        self.budget = Budget(parse_size(memory), self.shape[0], row_bytes if copied else 0)
         if spool is None:  # what goes to a temporary file does so for want of memory
             self.budget.require_enough(str(path))
         self._block_rows = block_rows

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from unspur._arrays import exact_products, like, result_to_host
+from unspur._arrays import exact_products, result_to_host, to_device_like
 from unspur._typing import Array, IntArray
 from unspur.rows.source import (
     BLOCK_BYTES,
@@ -97,7 +97,7 @@ class TorchRows(LabelledRows):
         projected = self._z.new_empty((directions.shape[1], self.n_rows), dtype=torch.float64)
         if directions.shape[1]:
             with exact_products(self._z):
-                self._fill(projected, like(directions, projected), like(centre, projected))
+                self._fill(projected, to_device_like(directions, projected), to_device_like(centre, projected))
         source = TorchRows(projected.T, self.columns)
         source._placed = self._beside
         return source

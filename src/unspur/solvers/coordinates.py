@@ -22,7 +22,7 @@ import numpy as np
 import scipy.linalg
 import scipy.linalg.lapack
 
-from unspur._arrays import on_numpy
+from unspur._arrays import to_numpy
 from unspur._resources import one_scipy_thread
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError
@@ -569,4 +569,4 @@ def _dtype(rows: Array) -> np.dtype[np.floating]:
 
 def _float64(rows: Array) -> FloatArray:
     """A copy of the rows on the host."""
-    return np.array(on_numpy(rows), dtype=np.float64)
+    return np.array(to_numpy(rows), dtype=np.float64)

@@ -31,7 +31,7 @@ from typing import Self
 import numpy as np
 import scipy.linalg.lapack
 
-from unspur._arrays import on_numpy
+from unspur._arrays import to_numpy
 from unspur._resources import one_scipy_thread
 from unspur._typing import Array, FloatArray
 from unspur.rows import MAX_UNCENTRED_DISTANCE, backend_of
@@ -90,7 +90,7 @@ class FewRows:
         n, d = rows.shape
         if backend_of(rows) not in ("memory", "torch") or not 1 < n <= d + 1 or d < MIN_FEATURES:
             return None
-        centred = np.array(on_numpy(rows), dtype=np.float64)
+        centred = np.array(to_numpy(rows), dtype=np.float64)
         centre = centred.mean(axis=0)
         centred -= centre
         with np.errstate(over="ignore"):

@@ -145,9 +145,9 @@ def launched(statistic: LogisticLosses, block: Block, setting: Setting) -> Array
     parts = []
     with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
         for first in range(0, lines, 2):
-            both = min(2, lines - first)
-            last = first + both - 1
-            partial = torch.empty((programs, both, 2 + d), dtype=torch.float64, device=z.device)
+            n_lines = min(2, lines - first)
+            last = first + n_lines - 1
+            partial = torch.empty((programs, n_lines, 2 + d), dtype=torch.float64, device=z.device)
             logistic_losses[(programs,)](
                 z,
                 block.targets[int(statistic.labels[first % q])],
@@ -164,7 +164,7 @@ def launched(statistic: LogisticLosses, block: Block, setting: Setting) -> Array
                 programs,
                 WIDTH=d,
                 STRIDE=z.stride(0),
-                LINES=both,
+                LINES=n_lines,
                 ROWS=setting.rows,
                 HEAD=head,
                 TAIL=tail,

@@ -39,7 +39,7 @@ from typing import TypeAlias
 import numpy as np
 from scipy.special import expit
 
-from unspur._arrays import at_least, cast, empty64, like, lines, namespace, one_of_each, place, sum_by
+from unspur._arrays import at_least, cast, empty64, namespace, sum_by, take_along, take_rows, to_device, to_device_like
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.rows import CONCEPT, MAIN, Block, GroupedRows, MappedRows, MemoryRows, RowSource, Summable, Weighting
 from unspur.solvers.logistic import loss_and_probability
@@ -90,7 +90,7 @@ class FoldScore:
     def _columns(self, block: Block, offset: int) -> Array:
         if self.folds == 1:  # the same column for all
             return block.z[:, offset]
-        return one_of_each(block.z, offset + at_least(block.fold - 1, 0))
+        return take_along(block.z, offset + at_least(block.fold - 1, 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,8 @@ class Standardisation:
     def __call__(self, scores: Array) -> Array:
         """Scores, (q, m) or a common (1, m), with mean zero and unit variance."""
         own = slice(len(scores))
-        return (scores - like(self.mean[own, None], scores)) / like(self.deviation[own, None], scores)
+        mean, deviation = (to_device_like(part[own, None], scores) for part in (self.mean, self.deviation))
+        return (scores - mean) / deviation
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,7 @@ class ScoreMoments:
         """Moments over one block."""
         x, omega = self.score(block), self.weighting(block)
         positive = block.targets * omega  # (2, m)
-        label = place(self.label, omega)
+        label = to_device(self.label, omega)
         moments = empty64((6, len(self.label)), omega)
         moments[0] = omega.sum()
         moments[1] = omega @ omega
@@ -138,7 +139,7 @@ class ScoreMoments:
         moments[3] = (x * x) @ omega
         moments[4] = positive.sum(1)[label]
         products = x @ positive.T  # (q or 1, 2)
-        moments[5] = products[0][label] if len(x) == 1 else one_of_each(products, label)
+        moments[5] = products[0][label] if len(x) == 1 else take_along(products, label)
         return moments
 
 
@@ -161,9 +162,9 @@ class ScalarLoss:
     def __call__(self, block: Block) -> FloatArray:
         """Sums over one block."""
         x, omega = self.standardise(self.score(block)), self.weighting(block)
-        logits = like(self.gamma[:, None], x) * x
-        logits += like(self.intercept[:, None], x)
-        targets = lines(block.targets, self.label)
+        logits = to_device_like(self.gamma[:, None], x) * x
+        logits += to_device_like(self.intercept[:, None], x)
+        targets = take_rows(block.targets, self.label)
         losses, p = loss_and_probability(logits, targets)
         curvature = p * (1.0 - p)
         p -= targets
@@ -279,10 +280,10 @@ class LeaveOneOut:
     def shift(self, x: Array, residual: Array, curvature: Array, block: Block) -> Array:
         """Change of the logits of each row, shape (q, m), when the scalars are refitted without it."""
         omega, group = self.weighting(block), block.cell & 3
-        share = omega / place(self.weight, omega)[group]
+        share = omega / to_device(self.weight, omega)[group]
         rest = 1.0 / at_least(1.0 - share, 1e-12)
-        of_group = place(self.group.transpose(1, 2, 0), omega)[..., group]  # (5, q, m), or (5, q, 1) in one group
-        of_all = place(self.total[:, :, None], omega)
+        of_group = to_device(self.group.transpose(1, 2, 0), omega)[..., group]  # (5, q, m), or (5, q, 1) in one group
+        of_all = to_device(self.total[:, :, None], omega)
         own = rest * omega
         spread = rest * share
         b = own * residual
@@ -312,8 +313,8 @@ class ScalarModel:
     def losses(self, block: Block) -> Array:
         """Loss of each label for each row, shape (2, m)."""
         x = self.standardise(self.score(block))
-        logits = like(self.gamma[:, None], x) * x + like(self.intercept[:, None], x)
-        targets = lines(block.targets, self.label)
+        logits = to_device_like(self.gamma[:, None], x) * x + to_device_like(self.intercept[:, None], x)
+        targets = take_rows(block.targets, self.label)
         losses, p = loss_and_probability(logits, targets)
         if self.without is None:
             return losses
@@ -444,7 +445,7 @@ class HeldOutLosses:
 def _series(losses: Array, targets: Array, chance: FloatArray, reference: Array | None) -> Array:
     """The `SERIES` of each row, shape (6, m), from losses (2, m) of both labels."""
     xp = namespace(losses)
-    of_zero, of_one = place(chance[:, :1], losses), place(chance[:, 1:], losses)
+    of_zero, of_one = to_device(chance[:, :1], losses), to_device(chance[:, 1:], losses)
     compared = losses[:1] - losses[1:]
     beyond = compared if reference is None else compared - (reference[:1] - reference[1:])
     return xp.concat([losses, losses - xp.where(targets > 0.5, of_one, of_zero), compared, beyond])

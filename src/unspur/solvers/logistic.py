@@ -31,18 +31,18 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from unspur._arrays import (
+    arange_like,
+    astype_like,
     backward,
     cast,
     columns_at,
-    counting,
     empty,
     empty64,
     forward,
-    like,
-    lines,
-    matching,
     namespace,
     sum_by,
+    take_rows,
+    to_device_like,
     total,
 )
 from unspur._resources import one_scipy_thread
@@ -147,14 +147,14 @@ class LogisticLosses:
         """Values and gradients over one block."""
         n_weightings, q, d = self.weights.shape
         n_models = n_weightings * q
-        z = block.z - like(self.centre, block.z) if self.centred else block.z
+        z = block.z - to_device_like(self.centre, block.z) if self.centred else block.z
         logits = (empty64 if self.in_float64 else empty)((n_models, len(z)), z)
-        forward(z, like(self.weights.reshape(n_models, d), z), logits)
-        logits += like(self.shift.reshape(-1, 1), logits)
-        targets = matching(lines(block.targets, self.labels), logits)  # (q, m)
+        forward(z, to_device_like(self.weights.reshape(n_models, d), z), logits)
+        logits += to_device_like(self.shift.reshape(-1, 1), logits)
+        targets = astype_like(take_rows(block.targets, self.labels), logits)  # (q, m)
         losses, residual = loss_and_probability(logits.reshape(n_weightings, q, -1), targets)
         omega = columns_at(self.factors, block.cell, logits)
-        omega *= matching(block.weight, logits)
+        omega *= astype_like(block.weight, logits)
         omega = omega[:, None]  # (weightings, 1, m)
         residual -= targets
         residual *= omega
@@ -163,10 +163,10 @@ class LogisticLosses:
         out[..., 0] = total(losses, 2)
         out[..., 1] = total(residual, 2)
         gradient = empty64((n_models, d), z)
-        backward(z, matching(residual.reshape(n_models, -1), z), gradient)
+        backward(z, astype_like(residual.reshape(n_models, -1), z), gradient)
         out[..., 2:] = gradient.reshape(n_weightings, q, d)
         if not self.centred:
-            out[..., 2:] -= out[..., 1, None] * like(self.centre, out)
+            out[..., 2:] -= out[..., 1, None] * to_device_like(self.centre, out)
         return out
 
 
@@ -232,7 +232,7 @@ def loss_and_residual(logits: Array, codes: Array) -> tuple[FloatArray, FloatArr
         loss, probability = loss_and_probability(logits, codes)
         return loss[0], probability - codes
     xp = namespace(logits)
-    own = (cast(codes, np.int64), counting(logits.shape[1], logits))
+    own = (cast(codes, np.int64), arange_like(logits.shape[1], logits))
     shifted = logits - xp.max(logits, axis=0)  # the largest exponential is one: no overflow
     residual = xp.exp(shifted)
     total = residual.sum(0)
@@ -262,14 +262,14 @@ class LinearLogits:
     def rows(self, block: Block) -> Array:
         """The rows to multiply, shape (m, d)."""
         z = cast(block.z, np.float64) if self.in_float64 else block.z
-        return z - like(self.centre, z) if self.centred else z
+        return z - to_device_like(self.centre, z) if self.centred else z
 
     def of(self, z: Array) -> Array:
         """Logits of the result of `rows`."""
         logits = empty64((len(self.weights), len(z)), z)
-        forward(z, like(self.weights, z), logits)
+        forward(z, to_device_like(self.weights, z), logits)
         shift = self.intercepts if self.centred else self.intercepts - self.weights @ self.centre
-        logits += like(shift[:, None], logits)
+        logits += to_device_like(shift[:, None], logits)
         return logits
 
     @property
@@ -300,7 +300,7 @@ class HeldOutLogits:
         fold = block.cell // self.n_groups
         for k in range(folds):
             own = fold >= k if k == folds - 1 else fold == k
-            found[own] = z[own] @ like(self.weights[k].T, z) + like(self.intercepts[k], z)
+            found[own] = z[own] @ to_device_like(self.weights[k].T, z) + to_device_like(self.intercepts[k], z)
         return [found]
 
 
@@ -325,9 +325,9 @@ class SoftmaxLoss:
         out[0] = losses @ omega
         out[1 : 1 + k] = residual.sum(1)
         gradient = out[1 + k :].reshape(self.logits.weights.shape)
-        backward(z, matching(residual, z), gradient)
+        backward(z, astype_like(residual, z), gradient)
         if not self.logits.centred:
-            gradient -= out[1 : 1 + k, None] * like(self.logits.centre, out)
+            gradient -= out[1 : 1 + k, None] * to_device_like(self.logits.centre, out)
         return out
 
     @property
@@ -351,14 +351,14 @@ class CellLosses:
 
 @dataclass(frozen=True, slots=True)
 class FitOutcome(Outcome):
-    """How the fit of a last layer ended; `gap` is the duality gap of a minimax (0 for a plain fit)."""
+    """How the fit of a head ended; `gap` is the duality gap of a minimax (0 for a plain fit)."""
 
     gap: float = 0.0
 
     def warn_unless_converged(self) -> None:
         """Issue a NotConvergedWarning with the reason and a remedy."""
         if not self.converged:
-            warn_not_converged("layer", f"The last layer was not solved: {self.reason}. {self.remedy}")
+            warn_not_converged("layer", f"The head was not solved: {self.reason}. {self.remedy}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The paper's solvers, for pairs and for last layers: minibatch SGD with momentum and early stopping.
+"""The paper's solvers, for pairs and for heads: minibatch SGD with momentum and early stopping.
 
 They explain published numbers; `solvers.orthogonal_pair` and `solvers.logistic` solve the same problems exactly and
 faster. Weight decay is absolute here, and applies to intercepts as well, as in the published runs.
@@ -33,7 +33,7 @@ MAX_LOSS_OVER_CHANCE = 1.05
 Parameters: TypeAlias = tuple[FloatArray, ...]
 #: Weights of the rows of a batch, from their losses and cells.
 BatchWeights: TypeAlias = Callable[[FloatArray, Array], FloatArray]
-#: Held-out loss for early stopping of a last layer.
+#: Held-out loss for early stopping of a head.
 Watch: TypeAlias = Callable[[LinearLogits], float]
 
 
@@ -206,7 +206,7 @@ def chain_to_parameters(parameters: FloatArray, gradient: FloatArray) -> FloatAr
     return np.stack([gradient[CONCEPT] - k * g - along * (u - 2.0 * k * w_s), g - along * w_s])
 
 
-def alike(losses: FloatArray, cell: Array) -> FloatArray:  # noqa: ARG001 — one signature for all
+def uniform_weights(losses: FloatArray, cell: Array) -> FloatArray:  # noqa: ARG001 — one signature for all
     """The mean of the batch: rows were drawn by weight, so within it they count alike."""
     return np.full(len(losses), 1.0 / len(losses))
 
@@ -241,7 +241,7 @@ def solve_softmax_by_sgd(
     rng: np.random.Generator,
     *,
     watch: Watch | None,
-    batch_weights: BatchWeights = alike,
+    batch_weights: BatchWeights = uniform_weights,
     start: LinearModel | None = None,
 ) -> LinearModel:
     """Logits ``W (z − centre) + b`` by SGD on batches drawn by `weighting`.

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from unspur._arrays import cast, like, namespace, place, sum_by
+from unspur._arrays import cast, namespace, sum_by, to_device, to_device_like
 from unspur._reading import column_faults
 from unspur._typing import Array, BoolArray, FloatArray
 from unspur.exceptions import GroupSizeError, InputError
@@ -169,7 +169,7 @@ class Moments:
             if isinstance(z, np.ndarray) and not weight.all():  # held-out rows; on a device, looking would mean waiting
                 counted = np.flatnonzero(weight)
                 z, weight = z.take(counted, axis=0), weight[counted]
-            scaled = z - place(mean.astype(kind), z)
+            scaled = z - to_device(mean.astype(kind), z)
             scaled *= cast((weight**0.5)[:, None], kind)
             with np.errstate(over="ignore", invalid="ignore"):  # rows too large for it are refused by `Geometry`
                 return cast(scaled.T @ scaled, np.float64)
@@ -255,10 +255,10 @@ class Covariances:
 
         def second(block: Block) -> _Second:
             root = block.weight**0.5
-            x = block.z - place(mean_x.astype(kind), block.z)
+            x = block.z - to_device(mean_x.astype(kind), block.z)
             x *= cast(root[:, None], kind)
             shift = cast(root, kind) @ x
-            t = (block.targets - like(mean_t[:, None], root)) * root
+            t = (block.targets - to_device_like(mean_t[:, None], root)) * root
             with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused where it is used
                 xx, xt = x.T @ x, (cast(t, kind) @ x).T
             return _Second(cast(xx, np.float64), cast(xt, np.float64), (t * t).sum(1), cast(shift, np.float64))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from unspur._arrays import on_numpy
+from unspur._arrays import to_numpy
 from unspur._reading import brief, listed
 from unspur._typing import Array, BoolArray, IntArray
 from unspur.exceptions import InputError, LabelError, NotFiniteError
@@ -218,7 +218,7 @@ class _Labels:
         elif isinstance(given, list | tuple) and given and all(_is_array(value) for value in given):
             self._each = given
         else:
-            self._all = np.asarray(on_numpy(given))
+            self._all = np.asarray(to_numpy(given))
             if not self._all.ndim:
                 raise LabelError(f"{name} is a {type(given).__name__}; pass one label for each sequence or token.")
 
@@ -232,14 +232,14 @@ class _Labels:
                     f"Batch {number} has no labels: {self.name}={self.key!r} is a key of the batches, and this one has "
                     f"{listed(list(inputs))}.{hint}"
                 )
-            values = np.asarray(on_numpy(inputs[self.key]))
+            values = np.asarray(to_numpy(inputs[self.key]))
         elif self._each is not None:
             if number >= len(self._each):
                 raise LabelError(
                     f"Batch {number} has no labels: {self.name} has those of {len(self._each)} batches. Pass labels "
                     "for each batch."
                 )
-            values = np.asarray(on_numpy(self._each[number]))
+            values = np.asarray(to_numpy(self._each[number]))
         else:
             assert self._all is not None
             values = self._all[start : start + size]
@@ -315,7 +315,7 @@ def _mask(number: int, inputs: Mapping[str, Any]) -> BoolArray | None:
     shape = getattr(ids, "shape", None)
     if mask is None:
         return None if shape is None or len(shape) != 2 else np.ones(tuple(shape), dtype=bool)
-    array = np.asarray(on_numpy(mask))
+    array = np.asarray(to_numpy(mask))
     if array.ndim != 2 or (shape is not None and array.shape != tuple(shape)):
         raise InputError(
             f"Batch {number} has an attention_mask of shape {array.shape}; it must be (sequences, tokens)"

@@ -188,11 +188,11 @@ class Attachment:
 
     def __del__(self) -> None:
         if not self._entered:
-            told = (
+            message = (
                 f"The attachment to {repr(self.path) if self.path else 'the model'} was never entered, so the removal "
                 "changed nothing. Use it in a with statement: with surgery.attach(...):"
             )
-            warnings.warn(told, NothingRemovedWarning, stacklevel=2)
+            warnings.warn(message, NothingRemovedWarning, stacklevel=2)
 
     def __enter__(self) -> Any:
         self._entered = True
@@ -227,12 +227,12 @@ class Attachment:
             if self._runs["model"]
             else (f"{repr(self.path) if self.path else 'The model'} did not run in the block, as far as hooks can tell")
         )
-        told = (
+        message = (
             f"{ran}, so the removal changed nothing. Attach to a module that the forward pass goes through. A model "
             "that was compiled and called before takes no notice of the removal: attach before the first call of the "
             "compiled model, or call torch._dynamo.reset() in between."
         )
-        warnings.warn(told, NothingRemovedWarning, stacklevel=2)
+        warnings.warn(message, NothingRemovedWarning, stacklevel=2)
 
     def _note_run(self, _module: Any, _inputs: Any) -> None:
         self._runs["model"] += 1

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from sklearn.base import clone
 
-from unspur._arrays import on_numpy
+from unspur._arrays import to_numpy
 from unspur._extras import require
 from unspur._files import Shapes, read_artifact, write_artifact
 from unspur._reading import require_kinds
@@ -38,7 +38,7 @@ from unspur.clusters import fingerprint, row_hashes
 from unspur.exceptions import ArtifactError, InputError, LabelError
 from unspur.labels import class_label
 from unspur.metrics.leakage import Leakage, NumericLeakage, leakage
-from unspur.removers import Remover, refused_in_words, restored
+from unspur.removers import Remover, artifact_errors, restored
 from unspur.removers.base import require_shapes
 from unspur.removers.concepts import balanced_weights, indicators, read_concepts, require_few_codes
 from unspur.removers.leace import LEACE, ClosedFormRemover, fit_moments, has_closed_form
@@ -222,7 +222,7 @@ def _fit_stored(remover: Any, survey: Survey, visits: Iterator[tuple[Batch, Any]
     tasks: list[Array] = []
     sequences: list[Array] = []
     for batch, rows in visits:
-        host = on_numpy(rows)
+        host = to_numpy(rows)
         if spool is None:
             spool = Spool((survey.rows, host.shape[1]), host.dtype, "The activations of a layer")
         spool.array[filled : filled + len(batch)] = host
@@ -330,7 +330,7 @@ class Scrubbing:
     def load(cls, path: str | PathLike[str]) -> Self:
         """Read what `save` wrote.
 
-        A file whose parts do not belong together is refused with an `ArtifactError`; it need not be trusted.
+        Raises ArtifactError for an inconsistent file. Safe for files from untrusted sources.
         """
 
         def check(metadata: dict[str, Any], shapes: Shapes) -> None:
@@ -339,14 +339,14 @@ class Scrubbing:
                     f"{path} holds one removal, and not those of a network. Read it with unspur.load, and use "
                     "surgery.attach."
                 )
-            with refused_in_words(path, "removals of a network"):
+            with artifact_errors(path, "removals of a network"):
                 _require_layers(metadata)
                 for number in range(len(metadata["layers"])):
                     require_shapes(_of_layer(shapes, number))
 
         arrays, metadata = read_artifact(path, check)
         removals: dict[str, Remover] = {}
-        with refused_in_words(path, "removals of a network"):
+        with artifact_errors(path, "removals of a network"):
             for number, layer in enumerate(metadata["layers"]):
                 removals[layer["name"]] = restored(path, _of_layer(arrays, number), layer["removal"])
         places = {layer["name"]: tuple(layer["place"]) for layer in metadata["layers"]}
@@ -567,7 +567,7 @@ def _run(
     def keep(layer: str) -> Any:
         def note(_module: Any, _inputs: Any, returned: Any) -> None:
             rows = batch.rows(tensor_at(returned, scrubbing.places[layer], layer), layer)
-            into[layer].append(on_numpy(rows[torch.from_numpy(chosen).to(rows.device)]))
+            into[layer].append(to_numpy(rows[torch.from_numpy(chosen).to(rows.device)]))
 
         return note
 

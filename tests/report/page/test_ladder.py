@@ -23,15 +23,15 @@ def test_accepted_directions_lie_in_both_shaded_regions_and_no_others(make):
     rungs = [rung for ladder in ladders(make()) for rung in ladder.rungs]
     assert {rung.accepted for rung in rungs} == {True, False}  # else this would show little
     for rung in rungs:
-        assert rung.accepted == (within(rung.informative) and within(rung.own))
+        assert rung.accepted == (within(rung.informative) and within(rung.specific))
         assert rung.informative.passed == within(rung.informative)
-        assert rung.own.passed == within(rung.own)
+        assert rung.specific.passed == within(rung.specific)
 
 
 def test_shaded_regions_are_on_the_side_of_the_role():
     rungs = ladders(toy_findings())[0].rungs
-    assert all(rung.own.region[1] == 100.0 for rung in rungs if rung.role == "main task")
-    assert all(rung.own.region[0] == 0.0 for rung in rungs if rung.role == "spurious")
+    assert all(rung.specific.region[1] == 100.0 for rung in rungs if rung.role == "main task")
+    assert all(rung.specific.region[0] == 0.0 for rung in rungs if rung.role == "spurious")
     assert all(rung.informative.region[0] == 0.0 for rung in rungs)
 
 
@@ -64,7 +64,7 @@ def test_inlp_is_shown_with_its_one_test():
     ladder = ladders(replace(toy_findings(), method="INLP", traces={"": trace}))[0]
     assert not ladder.two_tests
     for rung in ladder.rungs:
-        assert rung.own.region is None
+        assert rung.specific.region is None
         assert rung.accepted == within(rung.informative)
 
 
@@ -72,7 +72,7 @@ def test_a_long_ladder_can_be_read_by_its_spurious_directions():
     ladder = ladders(photo_findings())[0]
     assert not ladder.short
     assert [rung.role for rung in ladder.outer] == ["spurious"] * len(ladder.outer)
-    assert len(ladder.outer) == photo_findings().removed + 1  # and the one that was not accepted
+    assert len(ladder.outer) == photo_findings().n_removed + 1  # and the one that was not accepted
 
 
 def test_methods_without_tests_have_no_ladder():
@@ -103,5 +103,5 @@ def _with_statistics(trace, values):
 
 def test_what_was_accepted_is_said_in_a_sentence():
     ladder, found = ladders(photo_findings())[0], photo_findings()
-    assert ladder.passed.startswith(f"{found.removed} of {found.removed + 1} spurious and ")
+    assert ladder.passed.startswith(f"{found.n_removed} of {found.n_removed + 1} spurious and ")
     assert ladder.passed.endswith(" main-task directions were accepted")

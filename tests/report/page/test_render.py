@@ -143,11 +143,11 @@ def test_rows_and_directions_that_are_left_out_are_counted():
 def test_of_many_directions_the_page_says_how_many_it_has():
     found = photo_findings()
     spurious = sum(axis.role == "spurious" for axis in found.view.axes)
-    text = " ".join(read(render(replace(found, removed=11))).texts)
+    text = " ".join(read(render(replace(found, n_removed=11))).texts)
     assert f"This page has the first {spurious} of 11 spurious directions" in text
     assert f"{spurious - 2} more of the 11 spurious directions" in text
     assert f"The first {spurious} of 11 spurious directions can be chosen" in text
-    whole = " ".join(read(render(replace(found, removed=spurious, kept=min(found.kept, 6)))).texts)
+    whole = " ".join(read(render(replace(found, n_removed=spurious, n_main=min(found.n_main, 6)))).texts)
     assert "This page has the first" not in whole
     assert "can be chosen" not in whole
     assert f"{spurious - 2} more spurious directions" in whole
@@ -184,11 +184,11 @@ def test_both_averages_and_every_method_with_its_problem_are_there():
 def test_every_penalty_is_on_the_page_with_what_depends_on_it():
     found = photo_findings()
     text = " ".join(re.sub(r"<[^>]+>", " ", render(found)).split())
-    for line in found.judged:
+    for line in found.results:
         for layer in (line, line.weighted):
             assert f"{100 * layer.accuracy.worst:.1f}" in text
             assert f"{layer.penalty:g}" in text
-    assert found.choice[0] in text
+    assert found.selection_notes[0] in text
     assert "This table is not used to choose." in text
     lines = text.split("This table is not used to choose.")[1]
     for penalty, worst in found.before.worst_by_penalty.items():
@@ -198,13 +198,13 @@ def test_every_penalty_is_on_the_page_with_what_depends_on_it():
         replace(found.before, worst_by_penalty={}, weighted=None),
         replace(found.after, worst_by_penalty={}, weighted=None),
     )
-    assert 'id="penalties"' not in render(replace(found, judged=bare))
+    assert 'id="penalties"' not in render(replace(found, results=bare))
 
 
 def test_the_story_is_told_where_there_is_no_ladder():
     found = closed_form_findings()
     text = " ".join(read(render(found)).texts)
-    assert found.story in text
+    assert found.trace_text in text
     assert "ladder" in text
 
 

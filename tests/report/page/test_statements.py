@@ -21,7 +21,7 @@ def network(linear: bool, mlp: bool) -> str:
     seen, unseen = replace(leak, accuracy=0.8, low=0.75, high=0.85), replace(leak, accuracy=0.5, low=0.45, high=0.55)
     after = replace(FOUND.after, leakage={"background": seen if linear else unseen})
     found = replace(
-        FOUND, judged=(FOUND.before, after, *FOUND.judged[2:]), nonlinear={"background": seen if mlp else unseen}
+        FOUND, results=(FOUND.before, after, *FOUND.results[2:]), nonlinear={"background": seen if mlp else unseen}
     )
     return next(part["says"] for part in leaks(found)["parts"] if "network" in part["title"])
 
@@ -34,8 +34,8 @@ def test_a_network_finds_more_than_a_linear_probe_only_where_that_finds_nothing(
 
 
 def test_right_angles_are_spoken_of_only_where_there_are_some():
-    assert "at right angles can still" in " ".join(subspaces(replace(FOUND, angles=(90.0,), shared=0.1)))
-    askew = " ".join(subspaces(replace(FOUND, angles=(12.6,), shared=0.95)))
+    assert "at right angles can still" in " ".join(subspaces(replace(FOUND, angles=(90.0,), shared_variance=0.1)))
+    askew = " ".join(subspaces(replace(FOUND, angles=(12.6,), shared_variance=0.95)))
     assert "right angles" not in askew
     assert "95 % of their variance in common." in askew
 
@@ -73,7 +73,7 @@ def test_the_chart_of_a_tile_has_a_scale_that_its_marks_keep_to():
     for change in (0.001, -0.066, 0.42):
         low, high = change - 0.02, change + 0.02
         after = replace(FOUND.after, average_change=Change(change, low, high), weighted=None)
-        found = tiles(replace(FOUND, judged=(FOUND.before, after, *FOUND.judged[2:])))
+        found = tiles(replace(FOUND, results=(FOUND.before, after, *FOUND.results[2:])))
         assert all(tile.ticks for tile in found)
         average = next(tile for tile in found if tile.label == "average over rows")
         left, middle, right = (tick.label for tick in average.ticks)

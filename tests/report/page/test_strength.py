@@ -8,7 +8,7 @@ import pytest
 from tests.probing import quick_probes
 from tests.report.making import several_findings, toy_findings
 from unspur import LEACE, SAL
-from unspur.compare import choose_head
+from unspur.compare import tune_named_head
 from unspur.datasets import make_toy
 from unspur.metrics import group_accuracy
 from unspur.report.measuring import measure
@@ -37,7 +37,7 @@ def test_every_point_is_a_removal_of_that_strength(partial, sets):
     worst, leaks = [], []
     for at in partial.strengths[1:]:
         leace = LEACE(strength=at.strength).fit(z, y, concept=concept)
-        head = choose_head("ERM", (leace.transform(z), y, concept), None, 0, penalty_grid(z)).head
+        head = tune_named_head("ERM", (leace.transform(z), y, concept), None, 0, penalty_grid(z)).head
         found = group_accuracy(y_test, head.predict(leace.transform(z_test)), concept_test)
         np.testing.assert_array_equal(at.accuracy.correct, found.correct)
         worst.append(found.worst)
@@ -96,7 +96,7 @@ def test_nothing_that_was_removed_has_no_chart(sets):
     found = measure(SAL(strength=0.0).fit(*sets[0][:2], concept=sets[0][2]), *sets)
     assert found.strengths == ()
     assert charts.strength_chart(found) is None
-    assert found.removed == 0
+    assert found.n_removed == 0
     assert "Nothing was removed" in found.warnings[0]
     assert "Nothing was removed for the concept: its strength is 0." in " ".join(verdict(found))
 

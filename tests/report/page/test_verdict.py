@@ -27,20 +27,20 @@ def said(findings):
 def with_change(low, high):
     found = toy_findings()
     after = replace(found.after, average_change=Change((low + high) / 2, low, high))
-    return replace(found, judged=(found.before, after, *found.judged[2:]))
+    return replace(found, results=(found.before, after, *found.results[2:]))
 
 
 def with_leak(**changes):
     found = toy_findings()
     leak = replace(found.after.leakage["background"], **changes)
     after = replace(found.after, leakage={"background": leak})
-    return replace(found, judged=(found.before, after, *found.judged[2:]))
+    return replace(found, results=(found.before, after, *found.results[2:]))
 
 
 def test_the_gain_of_the_worst_group_stands_there_with_both_intervals():
     found = photo_findings()
     text = said(found)
-    assert f"{found.removed} of 40 directions were removed for the photo." in text
+    assert f"{found.n_removed} of 40 directions were removed for the photo." in text
     assert "With an unweighted head, removing them raises the worst group (5–9 · china) from" in text
     for accuracy in (found.before.accuracy, found.after.accuracy):
         low, high = accuracy.worst_interval()
@@ -51,8 +51,8 @@ def with_penalties(edge="", more=None):
     found = toy_findings()
     low, high = found.before.accuracy.worst_interval()
     at = {0.1: low - 0.2, 0.01: found.before.accuracy.worst, 0.001: high - 0.001}
-    before = replace(found.before, penalty=0.01, edge=edge, worst_by_penalty={**at, **(more or {})})
-    return replace(found, judged=(before, *found.judged[1:]))
+    before = replace(found.before, penalty=0.01, grid_edge=edge, worst_by_penalty={**at, **(more or {})})
+    return replace(found, results=(before, *found.results[1:]))
 
 
 def test_a_better_penalty_for_the_original_rows_is_named():
@@ -146,13 +146,13 @@ def with_accuracy(of_worst, rows=100):
 
     up = Change(0.1, 0.05, 0.15)
     lines = judged(found.before, of_worst - 0.1, None), judged(found.after, of_worst, up)
-    return replace(found, judged=(*lines, *found.judged[2:]))
+    return replace(found, results=(*lines, *found.results[2:]))
 
 
 def unweighted(findings):
     """Findings without the recommended head."""
-    before, after = (replace(result, weighted=None) for result in findings.judged[:2])
-    return replace(findings, judged=(before, after, *findings.judged[2:]))
+    before, after = (replace(result, weighted=None) for result in findings.results[:2])
+    return replace(findings, results=(before, after, *findings.results[2:]))
 
 
 def test_a_worst_group_below_a_coin_flip_is_no_success():
@@ -162,7 +162,7 @@ def test_a_worst_group_below_a_coin_flip_is_no_success():
     assert f"{start} still below a coin flip (50 %), so the removal has not helped enough." in below
     assert f"{start} not clearly above a coin flip (50 %)." in said(unweighted(with_accuracy(0.53)))
     rise = unweighted(with_accuracy(0.55, 1000))  # from 45 %
-    fallen = replace(rise, judged=(rise.after, replace(rise.before, removed=1), *rise.judged[2:]))
+    fallen = replace(rise, results=(rise.after, replace(rise.before, n_removed=1), *rise.results[2:]))
     assert f"{start} below a coin flip (50 %), so the removal has not helped." in said(fallen)
     assert "coin" not in said(unweighted(with_accuracy(0.8, 1000)))
     three = several_findings()
@@ -174,10 +174,10 @@ def test_the_recommended_head_is_the_one_that_is_compared_with_a_coin_flip():
     poor = with_accuracy(0.41, 1000)  # with an unweighted head
     good = with_accuracy(0.8, 1000)
     weighted = replace(poor.after.weighted, accuracy=good.after.accuracy)
-    found = replace(poor, judged=(poor.before, replace(poor.after, weighted=weighted), *poor.judged[2:]))
+    found = replace(poor, results=(poor.before, replace(poor.after, weighted=weighted), *poor.results[2:]))
     assert "coin" not in said(found)
     weighted = replace(weighted, accuracy=poor.after.accuracy)
-    found = replace(good, judged=(good.before, replace(good.after, weighted=weighted), *good.judged[2:]))
+    found = replace(good, results=(good.before, replace(good.after, weighted=weighted), *good.results[2:]))
     assert "With a group-weighted head after the removal, the worst group is below a coin flip (50 %)" in said(found)
 
 
@@ -202,7 +202,7 @@ def test_the_gap_is_named_with_the_head_that_it_is_of():
         return one
 
     assert len(set(map(gap_of, (found.before, found.after, found.before.weighted, found.recommended)))) == 4
-    page, terminal = gap(verdict(found)), gap(accuracy_verdict(found.judged))
+    page, terminal = gap(verdict(found)), gap(accuracy_verdict(found.results))
     assert page.startswith("With a group-weighted head, ")
     assert page.endswith(f"is {gap_of(found.recommended)} points ({gap_of(found.before.weighted)} before the removal).")
     assert terminal.startswith("With an unweighted head, ")
@@ -211,24 +211,24 @@ def test_the_gap_is_named_with_the_head_that_it_is_of():
 
 def test_where_no_task_direction_was_found_it_is_said():
     found = toy_findings()
-    assert found.kept
+    assert found.n_main
     assert "No direction of the bird was found" not in said(found)
-    without = said(replace(found, kept=0))
+    without = said(replace(found, n_main=0))
     assert "No direction of the bird was found, so nothing protected the task from the removal." in without
     assert "No direction of the" not in said(closed_form_findings())  # it never looks for any
 
 
-def beside(worst, average, removed=1, after=3):
+def beside(worst, average, n_removed=1, after=3):
     """The toy findings had three directions been removed, and one other method with these differences."""
     found = toy_findings()
     other = replace(
-        found.judged[2],
+        found.results[2],
         name="LEACE",
-        removed=removed,
+        n_removed=n_removed,
         worst_relative_to_removal=worst,
         average_relative_to_removal=average,
     )
-    return replace(found, judged=(found.before, replace(found.after, removed=after), other), removed=after)
+    return replace(found, results=(found.before, replace(found.after, n_removed=after), other), n_removed=after)
 
 
 def test_simpler_methods_that_do_as_well_are_named_by_their_intervals():
@@ -237,7 +237,7 @@ def test_simpler_methods_that_do_as_well_are_named_by_their_intervals():
     assert "LEACE, with 1 direction instead of 3, does as well, as far as these rows tell: " in text
     assert "The difference is +1.0 point (−2.0 to +4.0), and +1.0 point (−2.0 to +4.0) on average over groups" in text
     assert "LEACE, with 1 direction instead of 3, does better: " in said(beside(better, near))
-    for other in (beside(worse, near), beside(near, worse), beside(near, near, removed=3)):  # worse, or not simpler
+    for other in (beside(worse, near), beside(near, worse), beside(near, near, n_removed=3)):  # worse, or not simpler
         assert "instead of" not in said(other)
 
 
@@ -265,7 +265,7 @@ def test_a_group_weighted_layer_without_removal_is_told_either_way():
     )
 
     def told(layer):
-        return said(replace(found, judged=(replace(found.before, weighted=layer), *found.judged[1:])))
+        return said(replace(found, results=(replace(found.before, weighted=layer), *found.results[1:])))
 
     start = "A group-weighted head on the original rows, without a removal, does "
     assert start + "as well, as far as these rows tell: " in told(weighted)
@@ -277,11 +277,12 @@ def test_the_last_line_is_a_command():
     found = with_accuracy(0.8, 1000)
     lost = Change(-0.2, -0.25, -0.15)
     alone = replace(found.before.weighted, worst_relative_to_removal=lost, average_relative_to_removal=lost)
-    others = tuple(replace(line, worst_relative_to_removal=lost) for line in found.judged[2:])
-    only = replace(found, judged=(replace(found.before, weighted=alone), found.after, *others), keep="unspur keep it")
+    others = tuple(replace(line, worst_relative_to_removal=lost) for line in found.results[2:])
+    results = (replace(found.before, weighted=alone), found.after, *others)
+    only = replace(found, results=results, next_command="unspur keep it")
     assert verdict(only)[-1] == "Next, use the removal: unspur keep it"  # nothing else does as well
     assert verdict(found)[-1].endswith(": unspur compare FILE --main bird --concept background")
-    assert "unspur report FILE" in verdict(replace(found, source=""))[-1]
+    assert "unspur report FILE" in verdict(replace(found, cli_source=""))[-1]
 
 
 def test_several_concepts_are_all_named():
@@ -300,9 +301,9 @@ def test_methods_without_tests_do_not_claim_that_a_concept_used_directions():
 def test_where_accuracy_is_not_known_it_says_why():
     found = toy_findings()
     after = replace(found.after, accuracy=None, average_change=None, problem="Nothing is left.", weighted=None)
-    text = said(replace(found, judged=(found.before, after)))
+    text = said(replace(found, results=(found.before, after)))
     assert "not known: Nothing is left." in text
-    labels = [tile.label for tile in tiles(replace(found, judged=(found.before, after)))]
+    labels = [tile.label for tile in tiles(replace(found, results=(found.before, after)))]
     assert "directions removed" in labels
     assert "worst group" not in labels
 

@@ -232,6 +232,6 @@ def _probe(removal: Removal, drawn: Draw, rng: np.random.Generator) -> float:
     train, test = removal(drawn.train), removal(drawn.test)
     weight = 1.0 / np.bincount(train.group)[train.group]
     found = leakage(
-        train.Z, train.concept, Z_test=test.Z, concept_test=test.concept, sample_weight=weight, random_state=rng
+        train.Z, train.concept, X_test=test.Z, concept_test=test.concept, sample_weight=weight, random_state=rng
     )
     return found.accuracy

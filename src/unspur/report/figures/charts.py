@@ -98,8 +98,8 @@ def group_bars(
     lacking = []
     if isinstance(results, Findings):
         groups = results.groups if groups is None else groups
-        lacking = [result.name for result in results.judged if result.accuracy is None]
-        results = {result.name: result.accuracy for result in results.judged if result.accuracy is not None}
+        lacking = [result.name for result in results.results if result.accuracy is None]
+        results = {result.name: result.accuracy for result in results.results if result.accuracy is not None}
     names = _group_names(results, groups) + list(_AVERAGES if averages else ())
     bars = [measured(result, averages) for result in results.values()]
     size = inches(width)
@@ -381,11 +381,11 @@ def ladder(
         level = next(step.verdict.level for part in parts.values() for step in part)
     if not 0 < level < 0.5:
         raise InputError(f"significance_level is a probability between 0 and 0.5, such as 0.05; got {level}.")
-    rungs, both = _rungs(parts), _two_tests(parts)
+    rungs, two_tests = _rungs(parts), _two_tests(parts)
     threshold, size = -float(ndtri(level)), inches(width)
     figure = new_figure(size, 0.4 + _ROW * len(rungs) * (1.25 if size >= _WIDE else 1.0))
     axis = figure.subplots()
-    tests = _TESTS if both else _TESTS[:1]
+    tests = _TESTS if two_tests else _TESTS[:1]
     for y, rung in enumerate(rungs):
         if rung.step is not None:
             _draw_rung(axis, y, rung.step, level, threshold, tests)
@@ -438,8 +438,8 @@ def _two_tests(parts: Mapping[str, Trace]) -> bool:
 
 def _draw_rung(axis: Any, y: int, step: Step, level: float, threshold: float, tests: Any) -> None:
     verdict = step.verdict
-    informative, own = (test.scaled(level, threshold) for test in (verdict.informative, verdict.own))
-    values = (-informative, own if verdict.role == "main" else -own)
+    informative, specific = (test.scaled(level, threshold) for test in (verdict.informative, verdict.specific))
+    values = (-informative, specific if verdict.role == "main" else -specific)
     for k, (value, (_, look)) in enumerate(zip(values, tests, strict=False)):
         passed = value > threshold
         at = y + (k - (len(tests) - 1) / 2) * 0.34

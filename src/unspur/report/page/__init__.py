@@ -34,7 +34,7 @@ MAX_PAGE_BYTES, MAX_THUMBNAIL_BYTES, MIN_THUMBNAIL_BYTES = 2_900_000, 1_400_000,
 def render(findings: Findings, *, title: str | None = None) -> str:
     """The page as text, which depends on the findings alone."""
     environment, findings = _environment(), with_short_names(findings)
-    style = _read("page.css") + charts.palette(len(findings.groups), [result.name for result in findings.judged])
+    style = _read("page.css") + charts.palette(len(findings.groups), [result.name for result in findings.results])
     script = f"(() => {{\n'use strict';\n{_read('page.js')}\n}})();"
     pictures = _pictures(findings)
     axes = content.axes_that_fit(findings)

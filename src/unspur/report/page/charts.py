@@ -176,13 +176,13 @@ def _directions(findings: Findings) -> Tile:
     task = formatting.named(findings.main)
     kept = (
         f"1 more belongs to {task} and stays"
-        if findings.kept == 1
-        else f"{findings.kept} more belong to {task} and stay"
+        if findings.n_main == 1
+        else f"{findings.n_main} more belong to {task} and stay"
     )
-    removed, of = formatting.count(findings.removed), f"of {formatting.count(findings.ambient)}"
-    shares = (_SHARES.at(findings.removed / findings.ambient), _SHARES.at(findings.kept / findings.ambient))
-    ticks = (Tick(0.0, "0"), Tick(100.0, formatting.count(findings.ambient)))
-    return Tile("directions removed", removed, of, kept if findings.kept else "", shares=shares, ticks=ticks)
+    removed, of = formatting.count(findings.n_removed), f"of {formatting.count(findings.n_features)}"
+    shares = (_SHARES.at(findings.n_removed / findings.n_features), _SHARES.at(findings.n_main / findings.n_features))
+    ticks = (Tick(0.0, "0"), Tick(100.0, formatting.count(findings.n_features)))
+    return Tile("directions removed", removed, of, kept if findings.n_main else "", shares=shares, ticks=ticks)
 
 
 def _worst(findings: Findings) -> Iterator[Tile]:
@@ -317,7 +317,7 @@ def accuracy_table(findings: Findings) -> dict[str, Any]:
 
     The others keep their name and their problem. Whiskers of all methods are drawn in a chart of `height` pixels.
     """
-    known = [(k, result, result.accuracy) for k, result in enumerate(findings.judged) if result.accuracy is not None]
+    known = [(k, result, result.accuracy) for k, result in enumerate(findings.results) if result.accuracy is not None]
     lows = [low for _, _, accuracy in known for low in accuracy.interval()[..., 0].ravel().tolist()]
     scale = share_scale([*lows, *(accuracy.worst_interval()[0] for _, _, accuracy in known)])
     methods = [
@@ -328,7 +328,7 @@ def accuracy_table(findings: Findings) -> dict[str, Any]:
             "penalty": _penalty(result),
             "weighted_penalty": _penalty(result.weighted),
         }
-        for k, result in enumerate(findings.judged)
+        for k, result in enumerate(findings.results)
     ]
     groups, summaries = [], []
     if known:
@@ -356,7 +356,7 @@ def _penalty(result: MethodResult | None) -> str:
     """The penalty that was chosen, and whether it is at an end of the grid."""
     if result is None or result.penalty is None:
         return ""
-    return f"{result.penalty:g}" + (f" ({result.edge} tried)" if result.edge else "")
+    return f"{result.penalty:g}" + (f" ({result.grid_edge} tried)" if result.grid_edge else "")
 
 
 def _of_group(accuracy: GroupAccuracy, number: int) -> Measured:
@@ -423,7 +423,7 @@ def leaks(findings: Findings) -> dict[str, Any]:
     ]
     others = [
         (concept, f"after {result.name}", series, leak)
-        for series, result in enumerate(findings.judged[2:], 2)
+        for series, result in enumerate(findings.results[2:], 2)
         for concept, leak in result.leakage.items()
     ]
     nonlinear = [
@@ -527,7 +527,7 @@ class Rung:
     role: str
     outer: bool
     informative: Statistic
-    own: Statistic
+    specific: Statistic
     accepted: bool
     reason: str
 
@@ -561,7 +561,7 @@ def ladders(findings: Findings) -> list[Ladder]:
     """One for each trace, all on the same scale."""
     z = -float(ndtri(findings.significance_level))
     steps = [step for trace in findings.traces.values() for step in trace]
-    tests = [(test, step.verdict.level) for step in steps for test in (step.verdict.informative, step.verdict.own)]
+    tests = [(test, step.verdict.level) for step in steps for test in (step.verdict.informative, step.verdict.specific)]
     scale = t_scale(z, [test.scaled(level, z) for test, level in tests])
     return [_ladder(name, trace, scale, findings.method) for name, trace in findings.traces.items()]
 
@@ -594,7 +594,7 @@ def _ladder(name: str, trace: Trace, scale: TScale, method: str) -> Ladder:
 
 
 def _passes(step: Step, z: float) -> bool:
-    t = step.verdict.own.scaled(step.verdict.level, z)
+    t = step.verdict.specific.scaled(step.verdict.level, z)
     return t > z if step.verdict.role == "main" else t < -z
 
 
@@ -606,7 +606,7 @@ def _rung(step: Step, scale: TScale, two: bool) -> Rung:
         role="main task" if verdict.role == "main" else "spurious",
         outer=step.inner == 0,
         informative=_test(verdict.informative, verdict.level, scale, "below"),
-        own=_test(verdict.own, verdict.level, scale, side),
+        specific=_test(verdict.specific, verdict.level, scale, side),
         accepted=verdict.proper,
         reason=verdict.reason,
     )
@@ -651,7 +651,7 @@ def audit_lines(findings: Findings) -> list[dict[str, Any]]:
     return [
         {
             "name": formatting.clipped(column.name, 80),
-            "named": column.named,
+            "flagged": column.flagged,
             "removed": column.name in findings.concepts,
             "travels": told(column.association, 1.0, 2),
             "visible": ("–", "") if column.visibility is None else told(column.visibility, 100.0, 0),

@@ -92,7 +92,7 @@ def packed(findings: Findings, axes: Sequence[int], sheet: Sheet | None) -> dict
     before, after = (scores[shown][:, list(axes)] for scores in (view.before, view.after))
     low, high = (bound(np.vstack([before, after]), axis=0, initial=0.0) for bound in (np.min, np.max))
     group = np.where(findings.group[shown] < 0, UNKNOWN_GROUP, findings.group[shown])
-    flags = findings.right_before[shown] + 2 * findings.right_after[shown]
+    flags = findings.correct_before[shown] + 2 * findings.correct_after[shown]
     x, y = first_pair(findings, axes)
     return {
         "rows": len(shown),
@@ -330,7 +330,7 @@ def choice_of_axes(findings: Findings, axes: Sequence[int]) -> str:
 
 def _roles(findings: Findings) -> tuple[tuple[str, str, int], ...]:
     """Roles that are shown, what they are called, and how many directions of each were found."""
-    return ("spurious", "spurious", findings.removed), ("main", "main-task", findings.kept)
+    return ("spurious", "spurious", findings.n_removed), ("main", "main-task", findings.n_main)
 
 
 def _first_of(here: int, total: int, name: str) -> str:

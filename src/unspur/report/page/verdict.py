@@ -43,23 +43,23 @@ def sentences(findings: Findings) -> list[Sentence]:
     return [
         *_recommended(findings),
         _directions(findings),
-        *_accuracies(findings.judged, findings.groups),
-        *_guessing(findings.judged, findings.recommended),
+        *_accuracies(findings.results, findings.groups),
+        *_guessing(findings.results, findings.recommended),
         *_leaks(findings),
     ]
 
 
 def further(findings: Findings) -> list[Sentence]:
     """Context of the figures: what does as well, the gap that remains, chance, and what to do next."""
-    without_task = findings.method == "JSE" and not findings.kept
+    without_task = findings.method == "JSE" and not findings.n_main
     task = _sentence(
         f"No direction of {formatting.the(findings.main)} was found, so nothing protected the task from the removal"
-        if findings.removed
+        if findings.n_removed
         else f"No direction of {formatting.the(findings.main)} was found either"
     )
     return [
-        *_others(findings.judged),
-        *_remaining_gap(findings.judged, findings.groups, findings.recommended),
+        *_others(findings.results),
+        *_remaining_gap(findings.results, findings.groups, findings.recommended),
         *([task] if without_task else ()),
         *_oblique(findings),
         _next_step(findings),
@@ -90,7 +90,7 @@ def _recommended(findings: Findings) -> Iterator[Sentence]:
     if result is None or result.accuracy is None:
         return
     accuracy = result.accuracy
-    if findings.removed:
+    if findings.n_removed:
         yield _sentence(
             "Recommended: this removal, then a group-weighted head. It gets ",
             *_share(accuracy.worst, accuracy.worst_interval()),
@@ -109,12 +109,12 @@ def _recommended(findings: Findings) -> Iterator[Sentence]:
 
 def _oblique(findings: Findings) -> Iterator[Sentence]:
     """What an oblique removal subtracts besides the directions that it reads."""
-    if findings.tilt > _RIGHT_ANGLE_DEGREES:
+    if findings.oblique_angle > _RIGHT_ANGLE_DEGREES:
         concepts = formatting.listed([formatting.the(name) for name in findings.concepts])
         them = "it" if len(findings.concepts) == 1 else "them"
         yield _sentence(
             f"The removal is oblique: it reads {concepts} along one direction and subtracts another, up to ",
-            (f"{findings.tilt:.0f}°", "figure"),
+            (f"{findings.oblique_angle:.0f}°", "figure"),
             f" away. Whatever is correlated with {concepts} in the training rows is removed with {them}, which is a "
             "loss if the two are uncorrelated later",
         )
@@ -122,20 +122,20 @@ def _oblique(findings: Findings) -> Iterator[Sentence]:
 
 def _directions(findings: Findings) -> Sentence:
     concepts = [formatting.the(name) for name in findings.concepts]
-    if not findings.removed:
+    if not findings.n_removed:
         why = "no direction passed its tests" if findings.traces else f"{findings.method} found no direction to remove"
         why = why if findings.strength else "its strength is 0"
         return _sentence(f"Nothing was removed for {formatting.listed(concepts)}: {why}")
-    share = f"{formatting.count(findings.removed)} of {formatting.plural(findings.ambient, 'direction')}"
+    share = f"{formatting.count(findings.n_removed)} of {formatting.plural(findings.n_features, 'direction')}"
     in_part = f" with a strength of {findings.strength:g}, so a part is left" if findings.strength < 1 else ""
     if len(concepts) == 1 and findings.traces:
-        were = "was" if findings.removed == 1 else "were"
+        were = "was" if findings.n_removed == 1 else "were"
         return _sentence((share, "figure"), f" {were} removed for {concepts[0]}{in_part}")
     return _sentence(f"{findings.method} removed ", (share, "figure"), f" for {formatting.listed(concepts)}{in_part}")
 
 
 def _accuracies(results: Sequence[MethodResult], groups: Sequence[str]) -> Iterator[Sentence]:
-    (before, after), removed = (result.accuracy for result in results[:2]), results[1].removed
+    (before, after), removed = (result.accuracy for result in results[:2]), results[1].n_removed
     if before is None or after is None:
         problem = results[1].problem or results[0].problem or "it was not measured"
         yield _sentence(f"What that does to accuracy is not known: {problem.rstrip('.')}")
@@ -171,7 +171,7 @@ def _guessing(results: Sequence[MethodResult], recommended: MethodResult | None 
     head, before, accuracy = _head(results, recommended)
     if accuracy is None:
         return []
-    guess, removed = 1.0 / len(accuracy.classes), results[1].removed
+    guess, removed = 1.0 / len(accuracy.classes), results[1].n_removed
     coin = "a coin flip" if len(accuracy.classes) == 2 else f"guessing among {len(accuracy.classes)} classes"
     start = f"With {head}{' after the removal' if removed else ''}, the worst group is"
     if accuracy.worst < guess:
@@ -196,7 +196,7 @@ def _remaining_gap(
         (formatting.percent(float(np.nanmax(after.accuracy))), "figure"),
         ") and the worst group is ",
         (f"{gap:.1f} {points(gap / 100)}", "figure"),
-        f" ({_gap(before):.1f} before the removal)" if results[1].removed and before is not None else "",
+        f" ({_gap(before):.1f} before the removal)" if results[1].n_removed and before is not None else "",
     )
     yield from _penalty(results[0])
     yield _sentence(
@@ -212,11 +212,11 @@ def _gap(accuracy: GroupAccuracy) -> float:
 
 def _penalty(result: MethodResult) -> Iterator[Sentence]:
     """Whether the unweighted head on the original rows might do better with another penalty."""
-    if result.edge and result.penalty is not None:
+    if result.grid_edge and result.penalty is not None:
         yield _sentence(
-            f"The unweighted head on the original rows has the {result.edge} penalty that was tried, ",
+            f"The unweighted head on the original rows has the {result.grid_edge} penalty that was tried, ",
             (f"{result.penalty:g}", "figure"),
-            f"; a {'larger' if result.edge == 'largest' else 'smaller'} one may be better",
+            f"; a {'larger' if result.grid_edge == 'largest' else 'smaller'} one may be better",
         )
     penalty, worst = max(result.worst_by_penalty.items(), key=lambda pair: pair[1], default=(0.0, 0.0))
     if result.accuracy is not None and worst > result.accuracy.worst_interval()[1]:
@@ -230,16 +230,17 @@ def _penalty(result: MethodResult) -> Iterator[Sentence]:
 def _others(results: Sequence[MethodResult]) -> Iterator[Sentence]:
     """Simpler methods, each compared with the same kind of head after the removal."""
     weighted, removal = results[0].weighted, results[1]
-    if not removal.removed or removal.accuracy is None:
+    if not removal.n_removed or removal.accuracy is None:
         return
     if weighted is not None and weighted.accuracy is not None and weighted.worst_relative_to_removal is not None:
         start = "A group-weighted head on the original rows, without a removal, does "
         yield _sentence(start, *_compared_with_removal(weighted, "from the group-weighted head after the removal"))
-    fewer = [result for result in results[2:] if 0 < result.removed < removal.removed and _as_well(result)]
+    fewer = [result for result in results[2:] if 0 < result.n_removed < removal.n_removed and _as_well(result)]
     if fewer:
-        simplest = min(fewer, key=lambda result: result.removed)
+        simplest = min(fewer, key=lambda result: result.n_removed)
         instead = (
-            f"with {formatting.plural(simplest.removed, 'direction')} instead of {formatting.count(removal.removed)}"
+            f"with {formatting.plural(simplest.n_removed, 'direction')} instead of "
+            f"{formatting.count(removal.n_removed)}"
         )
         other = _compared_with_removal(simplest, "both with an unweighted head")
         yield _sentence(f"{simplest.name}, {instead}, does ", *other)
@@ -279,18 +280,18 @@ def _difference(change: Change) -> list[Part | str]:
 
 def _next_step(findings: Findings) -> Sentence:
     """A command to try next."""
-    if not findings.source:
+    if not findings.cli_source:
         return _sentence(
             "Next, with rows of your own: ", ("unspur report FILE --main COLUMN --concept COLUMN", "command")
         )
     change = findings.after.worst_change
-    gains = change is not None and change.low > 0.0 and not _guessing(findings.judged, findings.recommended)
+    gains = change is not None and change.low > 0.0 and not _guessing(findings.results, findings.recommended)
     weighted = findings.before.weighted
     less_without = weighted is not None and weighted.worst_relative_to_removal is not None and not _as_well(weighted)
-    if gains and less_without and not any(result.removed > 0 and _as_well(result) for result in findings.judged[2:]):
-        what, command = "Next, use the removal", findings.keep
+    if gains and less_without and not any(result.n_removed > 0 and _as_well(result) for result in findings.results[2:]):
+        what, command = "Next, use the removal", findings.next_command
     else:
-        what, command = "Next, see whether another method is clearly better", f"unspur compare {findings.source}"
+        what, command = "Next, see whether another method is clearly better", f"unspur compare {findings.cli_source}"
     return _sentence(f"{what}: ", (command, "command"))
 
 
@@ -307,7 +308,7 @@ def _average(change: Change | None) -> list[Part | str]:
 
 
 def _leaks(findings: Findings) -> Iterator[Sentence]:
-    earlier: Mapping[str, Leakage] = findings.before.leakage if findings.removed else {}
+    earlier: Mapping[str, Leakage] = findings.before.leakage if findings.n_removed else {}
     for k, (name, leak) in enumerate(findings.after.leakage.items()):
         yield _sentence(
             f"{'It' if k else 'A linear probe'} {'still ' if leak.low > leak.chance else ''}{_finds(name, leak)}",
@@ -317,7 +318,7 @@ def _leaks(findings: Findings) -> Iterator[Sentence]:
         )
     for k, (name, leak) in enumerate(findings.nonlinear.items()):
         start = f"{'It' if k else 'A small network, which is not linear,'} {_finds(name, leak)}"
-        was = findings.nonlinear_before.get(name) if findings.removed else None
+        was = findings.nonlinear_before.get(name) if findings.n_removed else None
         yield _sentence(start, *_found(leak), *([", where it was ", *_found(was), " before"] if was else []))
 
 
@@ -356,8 +357,8 @@ def subspaces(findings: Findings) -> list[str]:
     found = []
     if findings.angles:
         found.append(_angle(findings))
-    if findings.shared is not None:
-        share = formatting.percent(findings.shared, 0 if findings.shared >= 0.01 else 1)
+    if findings.shared_variance is not None:
+        share = formatting.percent(findings.shared_variance, 0 if findings.shared_variance >= 0.01 else 1)
         why = ": directions at right angles can still be correlated in the data" if _at_right_angles(findings) else ""
         found.append(f"In the test rows, scores along the two have {share} of their variance in common{why}.")
     rows, shown = len(findings.group), len(findings.shown)
@@ -380,7 +381,8 @@ def _angle(findings: Findings) -> str:
         formatting.listed([formatting.named(name) for name in findings.concepts]),
         formatting.named(findings.main),
     )
-    counted = ["direction" if n == 1 else formatting.plural(n, "direction") for n in (findings.removed, findings.kept)]
+    numbers = findings.n_removed, findings.n_main
+    counted = ["direction" if n == 1 else formatting.plural(n, "direction") for n in numbers]
     pair = f"The {counted[0]} of {concept} and the {counted[1]} of {task}"
     if _at_right_angles(findings):
         return f"{pair} are at right angles (90°)."
