@@ -3,6 +3,7 @@
 import csv
 import json
 import warnings
+from collections import defaultdict
 from dataclasses import replace
 
 import numpy as np
@@ -92,7 +93,7 @@ def test_a_method_that_a_fold_cannot_fit_says_why_and_so_does_the_recommendation
     assert "too few held-out rows" in jse.held_out_problem.lower()
     assert (jse.held_out, none.held_out_problem) == (None, "")
     assert none.held_out is not None
-    _print_recommendation(found, {"file": "r.npz", "balance": "group", "seed": 0})
+    _print_recommendation(found, {"file": "r.npz", "balance": "group", "seed": 0}, defaultdict(str))
     assert "JSE + GroupWeighted, has no such loss. It cannot be fitted" in " ".join(capsys.readouterr().out.split())
 
 
@@ -395,7 +396,7 @@ def test_code_of_every_combination_runs(results):
 
 
 def test_a_recommendation_that_is_clearly_worse_is_not_taken(results, capsys):
-    _print_recommendation(clearly_worse(results), {"file": "r.npz", "balance": "group", "seed": 0})
+    _print_recommendation(clearly_worse(results), {"file": "r.npz", "balance": "group", "seed": 0}, defaultdict(str))
     said = " ".join(capsys.readouterr().out.split())
     assert "Take GroupWeighted without a removal, which has the smallest loss on held-out rows." in said
     assert "JSE + GroupWeighted, is clearly worse there: by 0.400 (0.300 – 0.500)" in said
