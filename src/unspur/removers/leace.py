@@ -188,7 +188,7 @@ def _without_narrow_columns(
     rounding takes such a column come out as something else.
 
     The others must tell nearly as much about the concept, so that new rows are cleaned of it as well. Else the factors
-    stay as they are, with a warning.
+    stay as they are, with a warning about rows in float32 or less.
     """
     narrow = moments.narrow if wide is None else wide.narrow_coordinates
     if not narrow.any():
@@ -204,6 +204,8 @@ def _without_narrow_columns(
             found = _Factors.of(moments, n_concept, form, whiten)
             if found.left.shape[1] == full.left.shape[1]:
                 return found._replace(main=full.main)
+    if moments.rounding < 1e-10:  # columns in float64 may be in very different units, and keep their digits
+        return full
     where = np.flatnonzero(narrow if wide is None else wide.narrow).tolist()
     names = ", ".join(map(str, where[:5])) + (", …" if len(where) > 5 else "")
     warnings.warn(
