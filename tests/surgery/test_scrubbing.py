@@ -501,6 +501,37 @@ class TestMeasure:
         assert report.kl == pytest.approx(float(each.mean()), rel=1e-6)
         assert report.kl > 1e-4
 
+    @pytest.mark.parametrize("said", ["decoder_attention_mask", "labels", "nothing"])
+    @pytest.mark.parametrize("length", [LENGTH, 5])
+    def test_of_a_decoder_its_own_tokens_count(self, said, length):
+        size = {"d_model": 16, "num_layers": 2, "num_heads": 2, "d_ff": 32, "d_kv": 8}
+        config = transformers.T5Config(vocab_size=50, decoder_start_token_id=0, **size)
+        torch.manual_seed(0)
+        model = transformers.T5ForConditionalGeneration(config).eval()
+        (whole,) = batches(1, number=1)
+        batch, flag = inputs(whole), whole["flag"]
+        assert not batch["attention_mask"].all()
+        tokens = torch.randint(3, 50, (len(batch["input_ids"]), length))
+        counts = torch.arange(length) < torch.randint(1, length, (len(tokens), 1))
+        if said == "labels":
+            batch["labels"] = torch.where(counts, tokens, -100)
+        else:
+            batch["decoder_input_ids"] = tokens
+        if said == "decoder_attention_mask":
+            batch[said] = counts.long()
+        if said == "nothing":
+            counts = torch.ones_like(counts)
+        scrubbing = scrub(model, [batch], [flag], layers=["encoder.block.1"])
+        report = scrubbing.measure(model, [batch], [flag], max_rows=100)
+        with torch.no_grad():
+            p = model(**batch).logits.double().log_softmax(-1)
+            with scrubbing.attach(model):
+                q = model(**batch).logits.double().log_softmax(-1)
+        each = (p.exp() * (p - q)).sum(-1)
+        assert report.kl == pytest.approx(float(each[counts].mean()), rel=1e-6)
+        if said != "nothing":
+            assert report.kl != pytest.approx(float(each.mean()), rel=1e-3)  # control
+
     def test_forbidden_tokens_add_nothing_to_the_divergence(self, gpt2):
         model = Wrapped(gpt2, lambda inner, given: {"logits": _forbidding(inner(**given).logits, -np.inf)})
         low = Wrapped(gpt2, lambda inner, given: {"logits": _forbidding(inner(**given).logits, -1000.0)})

@@ -47,6 +47,7 @@ from unspur.rows import Columns, rows_of
 from unspur.rows.stored import Spool, StoredNpy
 from unspur.solvers.statistics import Covariances
 from unspur.surgery.activations import (
+    IGNORED,
     Batch,
     Batches,
     Pooling,
@@ -593,13 +594,11 @@ class _OutputSums:
         """Add a batch."""
         first, second = _logits(before), _logits(after)
         if first is None or second is None:
-            self._add_states(batch, before, after)
+            self._add_states(model, batch, before, after)
             return
         if self._causal is None:
             self._causal = _is_causal(model, batch, first)
-        mask = np.ones(first.shape[:-1], dtype=bool)
-        if batch.mask is not None and batch.mask.shape == mask.shape:
-            mask = batch.mask
+        mask = _output_mask(model, batch, tuple(first.shape[:-1]))
         ids = batch.inputs.get("input_ids")
         for log_p, log_q, counts, number in _by_sequence(first, second, mask):
             possible = log_p > -math.inf  # forbidden tokens have logit -inf, and 0 · log 0 is 0
@@ -611,15 +610,14 @@ class _OutputSums:
                 self._losses += losses
                 self._tokens += len(tokens)
 
-    def _add_states(self, batch: Batch, before: Any, after: Any) -> None:
+    def _add_states(self, model: Any, batch: Batch, before: Any, after: Any) -> None:
         import torch
 
         first, second = (_entry(output, "last_hidden_state") for output in (before, after))
         if first is None or second is None:
             return
         cosines = torch.cosine_similarity(first.double(), second.double(), dim=-1)
-        if batch.mask is not None and batch.mask.shape == tuple(cosines.shape):
-            cosines = cosines[torch.from_numpy(batch.mask).to(cosines.device)]
+        cosines = cosines[torch.from_numpy(_output_mask(model, batch, tuple(cosines.shape))).to(cosines.device)]
         self._cosines += float(cosines.sum())
         self._states += cosines.numel()
 
@@ -635,6 +633,20 @@ class _OutputSums:
             return kl, None, None, 0
         before, after = (math.exp(min(loss / self._tokens, 700.0)) for loss in self._losses)
         return kl, before, after, self._tokens
+
+
+def _output_mask(model: Any, batch: Batch, shape: tuple[int, ...]) -> BoolArray:
+    """Places of the output that are not padding. Those of a decoder are tokens of its own, not of `input_ids`."""
+    given, mask = batch.inputs, batch.mask
+    decodes = bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
+    if any(name.startswith("decoder_") for name in given) or (decodes and "labels" in given):
+        own, labels = given.get("decoder_attention_mask"), given.get("labels")
+        mask = None
+        if own is not None:
+            mask = np.asarray(on_numpy(own) != 0)
+        elif labels is not None:
+            mask = np.asarray(on_numpy(labels) != IGNORED)
+    return mask if mask is not None and mask.shape == shape else np.ones(shape, dtype=bool)
 
 
 def _by_sequence(
