@@ -621,6 +621,26 @@ class TestInput:
         assert scrub(gpt2, shuffled, "kind", layers=["transformer.h.0"]).layers
         assert scrub(gpt2, in_order, labels, layers=["transformer.h.0"]).layers
 
+    @pytest.mark.parametrize("number", [2, 4])
+    def test_batches_that_change_from_pass_to_pass(self, gpt2, number):
+        """As those of DataLoader(shuffle=True, drop_last=True), which leave out other rows each time."""
+
+        class Changing:
+            passes = 0
+
+            def __iter__(self):
+                self.passes += 1
+                yield from batches(number=3 if self.passes < 4 else number)
+
+        def fit(given, remover):
+            return scrub(gpt2, given, "flag", remover=remover, layers=["transformer.h.0"])
+
+        with pytest.raises(InputError, match=r"rows this time, and had \d+ before.*drop_last=False"):
+            fit(Changing(), INLP(max_directions=1))
+        changing = Changing()
+        assert fit(changing, LEACE()).layers
+        assert changing.passes == 4  # control: the one in which rows are fitted
+
     def test_images_have_no_mask(self):
         torch.manual_seed(0)
         size = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}

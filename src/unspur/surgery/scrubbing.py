@@ -65,6 +65,12 @@ from unspur.surgery.hooks import Attachment, Place, find_module
 if TYPE_CHECKING:
     import torch
 
+#: What is said of batches that are not the same each time.
+_CHANGING = (
+    "The batches have {} rows this time, and had {:,} before: they are other ones each time they are gone through. A "
+    "DataLoader that shuffles leaves out other rows each time with drop_last=True; pass drop_last=False. Only LEACE, SAL "
+    "and SPLINCE can do with changing rows."
+)
 #: Most layers of a file.
 MAX_LAYERS = 10_000
 
@@ -226,12 +232,15 @@ def _fit_stored(remover: Any, survey: Survey, visits: Iterator[tuple[Batch, Any]
         host = on_numpy(rows)
         if spool is None:
             spool = Spool((survey.rows, host.shape[1]), host.dtype, "The activations of a layer")
+        if filled + len(batch) > survey.rows:
+            raise InputError(_CHANGING.format(f"more than {survey.rows:,}", survey.rows))
         spool.array[filled : filled + len(batch)] = host
         filled += len(batch)
         concepts.append(batch.concept)
         tasks.append(batch.y)
         sequences.append(batch.sequence)
-    assert spool is not None  # the survey found rows
+    if spool is None or filled < survey.rows:
+        raise InputError(_CHANGING.format(f"{filled:,}", survey.rows))
     spool.array.flush()
     y = None if batch.y is None else np.concatenate(tasks)
     options = {}
