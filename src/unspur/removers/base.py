@@ -336,7 +336,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return output_of(self, self._cleaned(X))
 
     def _cleaned(self, X: Array) -> Array:
-        """What `transform` returns, but never a DataFrame, whatever `set_output` or scikit-learn's configuration say."""
+        """What `transform` returns, but never a DataFrame, whatever `set_output` or its configuration say."""
         check_is_fitted(self, "removal_")
         _require_array(X, _IN_PARTS)
         z = checked_z(self, X, reset=False)
