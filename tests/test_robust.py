@@ -1,6 +1,8 @@
 """The recommended classifier: what it promises beyond its two parts."""
 
 import json
+import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ from tests.optional import torch
 from tests.probing import quick_probes
 from unspur import AFR, DFR, ERM, JSE, JTT, LEACE, SUBG, GroupWeighted, RobustClassifier, load, open_rows, surgery
 from unspur.datasets import make_toy
-from unspur.exceptions import ArtifactError, FewRowsWarning, GroupSizeError
+from unspur.exceptions import ArtifactError, FewRowsWarning, GroupSizeError, NotConvergedWarning
 from unspur.metrics import group_accuracy
 
 TRAIN = make_toy(1500, d=8, rho=0.6, random_state=0)
@@ -256,3 +258,23 @@ def test_data_frames_of_bfloat16_are_given():
     frame = model.set_output(transform="pandas").transform(z)
     assert isinstance(frame, pd.DataFrame)
     assert_array_equal(frame.to_numpy(), expected)
+
+
+@pytest.mark.parametrize("head", [ERM(max_iter=3), GroupWeighted(unknown="infer", max_iter=3)], ids=["ERM", "inferred"])
+def test_a_fit_leaves_the_filters_of_warnings_alone(head, monkeypatch):
+    """They belong to the process. Of two fits in threads, one would restore those that the other has set meanwhile."""
+    entered, enter = [], warnings.catch_warnings.__enter__
+
+    def noted(self):
+        entered.append(sys._getframe(1).f_globals["__name__"])
+        return enter(self)
+
+    train = make_toy(600, d=8, rho=0.6, random_state=0)
+    concept = np.where(np.random.default_rng(0).random(600) < 0.3, np.nan, train.concept.astype(float))
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        monkeypatch.setattr(warnings.catch_warnings, "__enter__", noted)
+        RobustClassifier(LEACE(), head, random_state=0).fit(train.Z, train.y, concept=concept)
+    assert not [name for name in entered if name.startswith("unspur")]
+    # Of all penalties, folds and probes that did not converge, only what is used is said, and once.
+    assert len([one for one in heard if one.category is NotConvergedWarning]) <= 1
