@@ -341,6 +341,18 @@ class TestFold:
         real = new["attention_mask"].bool()
         assert float((half - hooked)[real].abs().max()) < 1e-5 * float(hooked.abs().max())
 
+    def test_the_default_device_of_torch_does_not_matter(self, gpt2):
+        scrubbing, batch = scrub(gpt2, batches(), "flag", layers=["transformer.ln_f"]), inputs(batches()[0])
+        before = torch.get_default_device()
+        torch.set_default_device("meta")  # on which no number can be read
+        try:
+            folded = scrubbing.fold(gpt2, batch)
+            buffers = dict(surgery.as_module(scrubbing.removals["transformer.ln_f"]).named_buffers())
+        finally:
+            torch.set_default_device(before)
+        assert folded.folded == scrubbing.fold(gpt2, batch).folded
+        assert {str(buffer.device) for buffer in buffers.values()} == {"cpu"}
+
     def test_tied_weights_are_untied_only_in_the_copy(self, gpt2):
         scrubbing = scrub(gpt2, batches(), "flag", layers=["transformer.ln_f"])
         folded = scrubbing.fold(gpt2, inputs(batches()[0])).model

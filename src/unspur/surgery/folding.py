@@ -585,7 +585,7 @@ def _only_readers(
         shape = tuple(tensor.shape)
         if shape not in noise:
             generator = torch.Generator().manual_seed(0)
-            noise[shape] = torch.randn(shape, generator=generator).to(tensor.device, tensor.dtype)
+            noise[shape] = torch.randn(shape, generator=generator, device="cpu").to(tensor.device, tensor.dtype)
         return noise[shape]
 
     def for_all(_module: Any, _inputs: Any, output: Any) -> Any:
