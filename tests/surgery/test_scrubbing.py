@@ -784,6 +784,15 @@ class TestInput:
             scrub(model, batches(), "flag")
         assert not any(module._forward_hooks for module in model.modules())
 
+    @pytest.mark.parametrize("remover", [LEACE(), INLP()])
+    def test_a_layer_whose_rows_are_all_the_same_is_named(self, gpt2, remover):
+        model = copy.deepcopy(gpt2)
+        with torch.no_grad():
+            model.transformer.h[2].ln_1.weight.zero_()
+        layers = ["transformer.h.0", "transformer.h.2.ln_1"]
+        with pytest.raises(InputError, match=r"^Layer 'transformer\.h\.2\.ln_1': .*(same|constant)"):
+            scrub(model, batches(), "flag", remover=remover, layers=layers)
+
     def test_an_empty_sequence(self, gpt2):
         given = batches()
         given[2]["attention_mask"][5] = 0

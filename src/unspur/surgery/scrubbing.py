@@ -155,8 +155,20 @@ def scrub(
         for layer, place in places.items():
             for before, fitted in list(removals.items())[-1:]:
                 attached.enter_context(Attachment(model, before, fitted.removal_, output=places[before]))
-            removals[layer] = fit(clone(remover), survey, rows_at(model, layer, place, labelled))
+            with _naming(layer):
+                removals[layer] = fit(clone(remover), survey, rows_at(model, layer, place, labelled))
     return Scrubbing(MappingProxyType(removals), MappingProxyType(places), labelled.pooling)
+
+
+@contextmanager
+def _naming(layer: str) -> Iterator[None]:
+    """Context in which errors about the input name the layer, if they do not yet."""
+    try:
+        yield
+    except InputError as error:
+        if repr(layer) in str(error):
+            raise
+        raise type(error)("Layer {layer!r}: {said}", layer=layer, said=error.message) from error
 
 
 def _names(model: Any, layers: Sequence[str] | None) -> list[str]:
