@@ -248,6 +248,19 @@ def labelled(seed, order=("sex", "smoker")):
     return pd.DataFrame(z, columns=list("abcde")), pd.DataFrame({"sex": sex, "smoker": smoker})[list(order)]
 
 
+def test_partial_fit_may_start_with_a_single_row():
+    z, _, concept = sample(n=40)
+    step = LEACE()
+    with pytest.warns(NothingRemovedWarning, match="transform does not change the rows"):
+        step.partial_fit(z[:1], concept=concept[:1], concept_classes=[0, 1])
+    np.testing.assert_array_equal(step.transform(z), z)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a removal of the one direction in which two rows vary
+        for i in range(1, 40):
+            step.partial_fit(z[i : i + 1], concept=concept[i : i + 1])
+    assert_allclose(step.removal_.matrix(), LEACE().fit(z, concept=concept).removal_.matrix(), atol=1e-9)
+
+
 def test_partial_fit_matches_concepts_by_name():
     (first, one), (second, two) = labelled(0), labelled(1)
     whole = LEACE().fit(pd.concat([first, second]), concept=pd.concat([one, two])).removal_.matrix()

@@ -713,8 +713,18 @@ class LEACE(ClosedFormRemover):
             self.moments_ = moments if first else self._moments_of_rows().merge(moments)
             self._require_digits()
             self._moments_of = None
-            self._solve(self.moments_)
+            if self.moments_.live.any():
+                self._solve(self.moments_)
+            else:
+                self._remove_nothing_yet()
         return self
+
+    def _remove_nothing_yet(self) -> None:
+        """Set a removal that changes nothing: so far there is one row, or copies of one."""
+        nothing, none = Subspace.empty(self.n_features_in_), np.empty((self.n_features_in_, 0))
+        self._set_removal(AffineMap(self.moments_.mean_x, none, none, "remove"), nothing, nothing)
+        self.trace_ = ClosedFormTrace(type(self).__name__, self._n_concept, 0, (), 0, 1.0, notes=self._label_notes)
+        self.warn_if_nothing_removed(None)
 
     def _require_digits(self) -> None:
         """Raise LabelError if a number varies, over all rows so far, by no more than rounding errors."""
