@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 from numpy.testing import assert_allclose
 from scipy.stats import t as student
+from sklearn import config_context
 
 from tests.labelled_rows import Rows
 from tests.optional import pandas as pd
@@ -48,6 +49,17 @@ def test_every_combination_has_a_result(results):
         assert low < result.accuracy.worst < high
         assert result.parameters["weight_decay"] in PENALTIES
         assert (result.n_removed > 0) == (result.remover != "none")
+
+
+def test_data_frames_that_scikit_learn_is_asked_for_do_not_matter():
+    def losses():
+        return [result.held_out for result in compare(rows(0, 600), rows(1, 600), None, ["LEACE"], ["ERM", "DFR"])]
+
+    plain = losses()
+    with config_context(transform_output="pandas"):
+        again = losses()
+    for one, other in zip(plain, again, strict=True):
+        assert one.loss == other.loss
 
 
 def test_long_names_of_removers_take_two_lines_of_the_table(results):

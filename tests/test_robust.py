@@ -1,20 +1,25 @@
 """The recommended classifier: what it promises beyond its two parts."""
 
 import json
+import sys
+import warnings
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from safetensors.numpy import load_file, save_file
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from tests.heads.test_sklearn import _WithConcept
+from tests.optional import pandas as pd
+from tests.optional import torch
 from tests.probing import quick_probes
-from unspur import DFR, ERM, JSE, JTT, LEACE, GroupWeighted, RobustClassifier, load, open_rows, surgery
+from unspur import AFR, DFR, ERM, JSE, JTT, LEACE, SUBG, GroupWeighted, RobustClassifier, load, open_rows, surgery
 from unspur.datasets import make_toy
-from unspur.exceptions import ArtifactError, FewRowsWarning, GroupSizeError
+from unspur.exceptions import ArtifactError, FewRowsWarning, GroupSizeError, NotConvergedWarning
 from unspur.metrics import group_accuracy
 
 TRAIN = make_toy(1500, d=8, rho=0.6, random_state=0)
@@ -231,3 +236,45 @@ EXPECTED = {
 )
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
+
+
+@pytest.mark.parametrize("head", [SUBG(), DFR(), AFR(), JTT(), ERM()], ids=lambda head: type(head).__name__)
+def test_data_frames_that_were_asked_for_do_not_reach_the_head(head):
+    """Neither by `set_output` of the remover nor for all of scikit-learn."""
+    train = make_toy(600, d=8, rho=0.6, random_state=0)
+    plain = fitted(RobustClassifier(LEACE(), head, random_state=0), train)
+    own = fitted(RobustClassifier(LEACE().set_output(transform="pandas"), head, random_state=0), train)
+    with config_context(transform_output="pandas"):
+        everywhere = fitted(RobustClassifier(LEACE(), head, random_state=0), train)
+        assert isinstance(everywhere.transform(TEST.Z), pd.DataFrame)  # control
+    for other in (own, everywhere):
+        assert_array_equal(other.coef_, plain.coef_)
+
+
+def test_data_frames_of_bfloat16_are_given():
+    z = torch.tensor(TEST.Z[:50]).bfloat16()
+    model = fitted(RobustClassifier(LEACE(), random_state=0))
+    expected = model.transform(z).float().numpy()
+    frame = model.set_output(transform="pandas").transform(z)
+    assert isinstance(frame, pd.DataFrame)
+    assert_array_equal(frame.to_numpy(), expected)
+
+
+@pytest.mark.parametrize("head", [ERM(max_iter=3), GroupWeighted(unknown="infer", max_iter=3)], ids=["ERM", "inferred"])
+def test_a_fit_leaves_the_filters_of_warnings_alone(head, monkeypatch):
+    """They belong to the process. Of two fits in threads, one would restore those that the other has set meanwhile."""
+    entered, enter = [], warnings.catch_warnings.__enter__
+
+    def noted(self):
+        entered.append(sys._getframe(1).f_globals["__name__"])
+        return enter(self)
+
+    train = make_toy(600, d=8, rho=0.6, random_state=0)
+    concept = np.where(np.random.default_rng(0).random(600) < 0.3, np.nan, train.concept.astype(float))
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        monkeypatch.setattr(warnings.catch_warnings, "__enter__", noted)
+        RobustClassifier(LEACE(), head, random_state=0).fit(train.Z, train.y, concept=concept)
+    assert not [name for name in entered if name.startswith("unspur")]
+    # Of all penalties, folds and probes that did not converge, only what is used is said, and once.
+    assert len([one for one in heard if one.category is NotConvergedWarning]) <= 1

@@ -87,7 +87,7 @@ def in_numbers(estimator: BaseEstimator, X: Array, *, reset: bool, dtype: list[A
     scikit-learn compares names of columns that are text. Other names, such as the numbers of a DataFrame without names,
     are compared here.
     """
-    names = list(getattr(X, "columns", ()))
+    names = column_names(X) or []
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise InputError(f"X has {names.count(twice)} columns called {twice!r}. Give each a name of its own.")
@@ -109,7 +109,7 @@ def in_numbers(estimator: BaseEstimator, X: Array, *, reset: bool, dtype: list[A
 
 def _text_in(X: Array) -> str:
     """Message about the first column that holds text other than numbers; "" if none does."""
-    names = list(getattr(X, "columns", ()))
+    names = column_names(X) or []
     columns = (X[name] for name in names) if names else np.asarray(X, dtype=object).T
     for number, column in enumerate(columns):
         for value in np.asarray(column, dtype=object).ravel():
@@ -170,6 +170,8 @@ def _checked_elsewhere(estimator: BaseEstimator, X: Array, *, reset: bool) -> Ar
 
 def column_names(rows: Any) -> list[Any] | None:
     """Names of the columns of a DataFrame, an Arrow table or rows in files, or those of a fit; else None."""
+    if hasattr(rows, "loc"):  # of pandas, where a column may have the name of an attribute below
+        return list(rows.columns)
     for attribute in ("feature_names_in_", OTHER_NAMES, "feature_names", "column_names", "columns"):
         if hasattr(rows, attribute):
             names = getattr(rows, attribute)

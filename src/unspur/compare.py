@@ -401,7 +401,7 @@ class _Sets:
         if remover is not None:
             with REMOVERS.named_errors(name):
                 fit_remover(remover, sets[0], validation)
-                sets = [rows and replace(rows, X=remover.transform(rows.X)) for rows in sets]
+                sets = [rows and replace(rows, X=remover._cleaned(rows.X)) for rows in sets]
         return remover, list(sets)
 
 

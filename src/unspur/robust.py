@@ -37,7 +37,7 @@ from unspur.heads import HEADS, GroupWeighted
 from unspur.heads.base import Head, HeadData, LinearClassifier, decode_head_arguments, with_duplicates_as_clusters
 from unspur.options import from_flat_parameters
 from unspur.removers import JSE, Remover, read_saved
-from unspur.removers.base import plain_parameters, require_numbers, storable
+from unspur.removers.base import output_of, plain_parameters, require_numbers, storable
 from unspur.removers.problems import require_disjoint_clusters
 from unspur.rows import StoredRows, backend_of, to_host
 from unspur.selection import Selection, cross_validate_penalty, fit_or_pool, penalty_grid_from_variances, pooled
@@ -229,7 +229,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
             train = replace(train, X=X)
             validation = None if validation is None else replace(validation, X=X_val)
         if not head._is_single_regression:
-            transform = remover.transform if span is None else removal
+            transform = remover._cleaned if span is None else removal
             train = replace(train, X=transform(train.X))
             validation = None if validation is None else replace(validation, X=transform(validation.X))
         else:
@@ -267,7 +267,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
     def transform(self, X: Array) -> Array:
         """Rows with the concept removed, as `Remover.transform`."""
         check_is_fitted(self, "coef_")
-        return self.remover_.transform(X)
+        return output_of(self, self.remover_.transform(X))
 
     def certificate(
         self, X: Array, y: Array | None = None, concept: Array | None = None, **options: Any

@@ -30,8 +30,6 @@ from unspur.exceptions import (
     GroupSizeError,
     InputError,
     LabelError,
-    NotConvergedWarning,
-    UninformativeInferenceWarning,
 )
 from unspur.heads.base import (
     Head,
@@ -45,6 +43,7 @@ from unspur.heads.base import (
 from unspur.labels import ClassLabel
 from unspur.rows import ConcatenatedRows, backend_of
 from unspur.solvers.coordinates import RowSpan
+from unspur.solvers.descent import quiet
 from unspur.solvers.few_rows import FewRows
 
 R = TypeVar("R", bound=BaseEstimator)
@@ -234,7 +233,7 @@ def _with_inferred_groups(head: Any, rows: LabelledData) -> LabelledData:
     """The rows, with inferred groups if the head infers concepts and some are missing."""
     if not getattr(head, "_infers_concept", False) or rows.concept_known.all():
         return rows
-    with warnings.catch_warnings(action="ignore", category=UninformativeInferenceWarning):  # the fits say so
+    with quiet():  # the fits say what there is to say
         inferred = head._prepared(HeadData(rows, None, np.empty(0), None)).train
     found: LabelledData = inferred.with_inferred_groups()
     return found
@@ -323,7 +322,7 @@ def cross_fit(head: Head, rows: LabelledData, folds: int, rng: np.random.Generat
 
 def _quietly(fit: Callable[..., T], *arguments: Any, **options: Any) -> T:
     """The result of `fit`, without convergence warnings: fits that do not converge are candidates like others."""
-    with warnings.catch_warnings(action="ignore", category=NotConvergedWarning):
+    with quiet():
         return fit(*arguments, **options)
 
 

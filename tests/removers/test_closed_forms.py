@@ -248,6 +248,19 @@ def labelled(seed, order=("sex", "smoker")):
     return pd.DataFrame(z, columns=list("abcde")), pd.DataFrame({"sex": sex, "smoker": smoker})[list(order)]
 
 
+def test_partial_fit_may_start_with_a_single_row():
+    z, _, concept = sample(n=40)
+    step = LEACE()
+    with pytest.warns(NothingRemovedWarning, match="transform does not change the rows"):
+        step.partial_fit(z[:1], concept=concept[:1], concept_classes=[0, 1])
+    np.testing.assert_array_equal(step.transform(z), z)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a removal of the one direction in which two rows vary
+        for i in range(1, 40):
+            step.partial_fit(z[i : i + 1], concept=concept[i : i + 1])
+    assert_allclose(step.removal_.matrix(), LEACE().fit(z, concept=concept).removal_.matrix(), atol=1e-9)
+
+
 def test_partial_fit_matches_concepts_by_name():
     (first, one), (second, two) = labelled(0), labelled(1)
     whole = LEACE().fit(pd.concat([first, second]), concept=pd.concat([one, two])).removal_.matrix()
@@ -398,6 +411,73 @@ def test_a_column_that_varies_in_its_last_digits_is_cleaned_as_well(d, size, spr
 
     assert correlation(z) > 0.8
     assert correlation(LEACE().fit(z, concept=concept).transform(z)) < 0.1
+
+
+def with_dead_columns(z, concept, dead, size):
+    """The rows with columns that have died down to this size, as units of a network do, but are not constant."""
+    rows = z - z.mean(axis=0)
+    noise = np.random.default_rng(1).standard_normal((len(z), int(dead.sum()))) + 0.3 * concept[:, None]
+    rows[:, dead] = size * noise
+    return rows
+
+
+@pytest.mark.parametrize("method", [LEACE, SPLINCE])
+@pytest.mark.parametrize(("n", "d"), [(600, 20), (50, 60), (200, 300)])
+@pytest.mark.parametrize("share", [0.2, 0.5])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_columns_that_have_died_are_not_blown_up(method, n, d, share, dtype):
+    z, y, concept = sample(n=n, d=d)
+    dead = np.arange(d) < share * d
+    rows = with_dead_columns(z, concept, dead, 1e-33).astype(dtype)
+    remover = method().fit(rows, y, concept=concept)
+    clean = remover.transform(rows)
+    assert np.all(remover.removal_.right[dead] == 0)
+    mean, scale = rows.mean(axis=0, dtype=np.float64), rows.std(axis=0, dtype=np.float64)
+
+    def covariance(columns, label):
+        return (label - label.mean()) @ ((columns - mean) / scale) / n
+
+    assert np.abs(covariance(clean, concept)).max() < 1e-5 < 0.1 < np.abs(covariance(rows, concept)).max()
+    if method is SPLINCE:
+        for task in (y == 1, y == 2):
+            assert_allclose(covariance(clean, task), covariance(rows, task), atol=1e-5)
+    rounded = rows.copy()
+    rounded[:, dead] = 0  # as in float16
+    assert_allclose(remover.transform(rounded), clean, atol=1e-30)
+
+
+@pytest.mark.parametrize("method", [LEACE, SPLINCE])
+@pytest.mark.parametrize(("n", "d", "left"), [(600, 8, 0.1), (200, 300, 0.6)])
+def test_a_concept_that_a_tiny_column_tells_is_removed_from_new_rows_too(method, n, d, left):
+    """`left` is the error of an estimate from so few rows, whatever the size of the column."""
+    rng = np.random.default_rng(0)
+
+    def draw(n):
+        concept, y = rng.integers(2, size=n), rng.integers(2, size=n)
+        z = rng.standard_normal((n, d))
+        z[:, 1] += y
+        z[:, 0] = 1e-20 * (z[:, 0] + 4.0 * concept)
+        return z.astype(np.float32), y, concept
+
+    (z, y, concept), (new, _, other) = draw(n), draw(4000)
+    with pytest.warns(IllConditionedWarning, match=rf"1 of {d} columns vary .*numbers 0\)"):
+        clean = method().fit(z, y, concept=concept).transform(new)
+    assert abs(np.corrcoef(new[:, 0], other)[0, 1]) > 0.8
+    assert abs(np.corrcoef(1e20 * clean[:, 0].astype(np.float64), other)[0, 1]) < left
+
+
+@pytest.mark.parametrize("d", [8, 300])
+def test_dead_columns_are_treated_alike_in_parts(d):
+    z, _, concept = sample(n=400, d=d)
+    rows = with_dead_columns(z, concept, np.arange(d) < 3, 1e-30)
+    whole = LEACE().fit(rows, concept=concept).removal_
+    steps = LEACE().partial_fit(rows[:150], concept=concept[:150]).partial_fit(rows[150:], concept=concept[150:])
+    parts = [LEACE().fit(rows[part], concept=concept[part]) for part in (slice(0, 150), slice(150, None))]
+    for one in (steps.removal_, parts[0].merge(parts[1]).removal_):
+        assert_allclose(one.right, whole.right, atol=1e-9)
+        assert_allclose(one.left[3:], whole.left[3:], atol=1e-9)
+        assert_allclose(one.left[:3] * 1e30, whole.left[:3] * 1e30, atol=1e-9)
+    assert np.all(whole.right[:3] == 0)
 
 
 @pytest.mark.parametrize("constant", [0.1, 1 / 3, -7e-5, 1.7e18])

@@ -201,6 +201,17 @@ def test_every_removal_that_is_fitted_can_be_read_again(remover, scale, tmp_path
     np.testing.assert_array_equal(load(tmp_path / "r.safetensors").transform(z), remover.transform(z))
 
 
+@pytest.mark.parametrize("level", [np.float64(0.05), np.float32(0.05)])
+@pytest.mark.parametrize("remover", [JSE, INLP])
+def test_a_level_that_is_a_number_of_numpy_is_saved(remover, level, tmp_path):
+    """As a grid of `GridSearchCV` passes it."""
+    found = remover(significance_level=level, random_state=0).fit(Z, Y, concept=CONCEPT)
+    found.save(tmp_path / "r.safetensors")
+    again = load(tmp_path / "r.safetensors")
+    assert json.dumps(again.trace_.to_dict()) == json.dumps(found.trace_.to_dict())
+    assert again.significance_level == level
+
+
 def test_removals_of_many_classes_can_be_read_again(tmp_path):
     rng = np.random.default_rng(1)
     concept = rng.integers(4, size=400)

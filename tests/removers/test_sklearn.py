@@ -14,7 +14,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from tests.optional import pandas as pd
-from unspur import INLP, JSE, LEACE, RLACE, SAL, SPLINCE, PaperVariant, open_rows
+from unspur import ERM, INLP, JSE, LEACE, RLACE, SAL, SPLINCE, PaperVariant, open_rows
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError
 
@@ -198,3 +198,25 @@ def test_a_wrong_parameter_is_named(toy):
     for name, value in {"balance": "both", "cv": 1, "weight_decay": -1, "significance_level": 2, "delta": "x"}.items():
         with pytest.raises(ValueError, match=f"'{name}' parameter"):
             JSE(**{name: value}).fit(toy.Z, toy.y, concept=toy.concept)
+
+
+@pytest.mark.parametrize("estimator", [LEACE(), ERM()], ids=lambda estimator: type(estimator).__name__)
+def test_rows_may_be_an_arrow_table(toy, estimator):
+    arrow = pytest.importorskip("pyarrow")
+    columns = {f"unit_{i}": toy.Z[:, i] for i in range(8)}
+    table = arrow.table(columns)
+    use = "transform" if isinstance(estimator, LEACE) else "decision_function"
+    plain = clone(estimator).fit(toy.Z, toy.y, concept=toy.concept)
+    named = clone(estimator).fit(table, toy.y, concept=toy.concept)
+    assert list(named.feature_names_in_) == list(columns)
+    np.testing.assert_array_equal(getattr(named, use)(table), getattr(plain, use)(toy.Z))
+    with pytest.raises(ValueError, match="feature names"):
+        getattr(named, use)(table.select(list(columns)[::-1]))
+    with pytest.raises(InputError, match="Column 'unit_3' of X holds text, such as 'a'"):
+        clone(estimator).fit(arrow.table({**columns, "unit_3": ["a"] * len(toy.y)}), toy.y, concept=toy.concept)
+
+
+def test_a_column_may_be_called_like_an_attribute_of_tables(toy):
+    frame = pd.DataFrame(toy.Z, columns=["feature_names", "column_names", *map(str, range(6))])
+    leace = LEACE().fit(frame, concept=toy.concept)
+    assert list(leace.feature_names_in_) == list(frame.columns)

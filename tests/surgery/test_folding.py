@@ -77,6 +77,14 @@ class TestTorch:
             assert error(folded.weight.double() @ x.double().T, expected.T) > 1e-3  # control: the bias matters
         assert all(torch.equal(value, before[name]) for name, value in layer.state_dict().items())
 
+    def test_weights_that_do_not_fit_the_type_of_the_layer_are_an_error(self):
+        removal, layer = make("oblique remove"), linear("float16")
+        with torch.no_grad():
+            layer.weight.copy_(6e4 * torch.sign(layer.weight))
+        with pytest.raises(InputError, match=r"up to \d\.\de\+0\d, which do not fit its torch.float16.*float32"):
+            surgery.fold(removal, layer)
+        assert torch.isfinite(surgery.fold(removal, layer.float()).weight).all()
+
     def test_bfloat16_is_rounded_once(self):
         removal, layer = make("oblique remove"), linear("bfloat16")
         folded = surgery.fold(removal, layer)

@@ -341,6 +341,18 @@ class TestFold:
         real = new["attention_mask"].bool()
         assert float((half - hooked)[real].abs().max()) < 1e-5 * float(hooked.abs().max())
 
+    def test_the_default_device_of_torch_does_not_matter(self, gpt2):
+        scrubbing, batch = scrub(gpt2, batches(), "flag", layers=["transformer.ln_f"]), inputs(batches()[0])
+        before = torch.get_default_device()
+        torch.set_default_device("meta")  # on which no number can be read
+        try:
+            folded = scrubbing.fold(gpt2, batch)
+            buffers = dict(surgery.as_module(scrubbing.removals["transformer.ln_f"]).named_buffers())
+        finally:
+            torch.set_default_device(before)
+        assert folded.folded == scrubbing.fold(gpt2, batch).folded
+        assert {str(buffer.device) for buffer in buffers.values()} == {"cpu"}
+
     def test_tied_weights_are_untied_only_in_the_copy(self, gpt2):
         scrubbing = scrub(gpt2, batches(), "flag", layers=["transformer.ln_f"])
         folded = scrubbing.fold(gpt2, inputs(batches()[0])).model
@@ -501,6 +513,37 @@ class TestMeasure:
         assert report.kl == pytest.approx(float(each.mean()), rel=1e-6)
         assert report.kl > 1e-4
 
+    @pytest.mark.parametrize("said", ["decoder_attention_mask", "labels", "nothing"])
+    @pytest.mark.parametrize("length", [LENGTH, 5])
+    def test_of_a_decoder_its_own_tokens_count(self, said, length):
+        size = {"d_model": 16, "num_layers": 2, "num_heads": 2, "d_ff": 32, "d_kv": 8}
+        config = transformers.T5Config(vocab_size=50, decoder_start_token_id=0, **size)
+        torch.manual_seed(0)
+        model = transformers.T5ForConditionalGeneration(config).eval()
+        (whole,) = batches(1, number=1)
+        batch, flag = inputs(whole), whole["flag"]
+        assert not batch["attention_mask"].all()
+        tokens = torch.randint(3, 50, (len(batch["input_ids"]), length))
+        counts = torch.arange(length) < torch.randint(1, length, (len(tokens), 1))
+        if said == "labels":
+            batch["labels"] = torch.where(counts, tokens, -100)
+        else:
+            batch["decoder_input_ids"] = tokens
+        if said == "decoder_attention_mask":
+            batch[said] = counts.long()
+        if said == "nothing":
+            counts = torch.ones_like(counts)
+        scrubbing = scrub(model, [batch], [flag], layers=["encoder.block.1"])
+        report = scrubbing.measure(model, [batch], [flag], max_rows=100)
+        with torch.no_grad():
+            p = model(**batch).logits.double().log_softmax(-1)
+            with scrubbing.attach(model):
+                q = model(**batch).logits.double().log_softmax(-1)
+        each = (p.exp() * (p - q)).sum(-1)
+        assert report.kl == pytest.approx(float(each[counts].mean()), rel=1e-6)
+        if said != "nothing":
+            assert report.kl != pytest.approx(float(each.mean()), rel=1e-3)  # control
+
     def test_forbidden_tokens_add_nothing_to_the_divergence(self, gpt2):
         model = Wrapped(gpt2, lambda inner, given: {"logits": _forbidding(inner(**given).logits, -np.inf)})
         low = Wrapped(gpt2, lambda inner, given: {"logits": _forbidding(inner(**given).logits, -1000.0)})
@@ -589,6 +632,26 @@ class TestInput:
         # Controls: labels in the batches, and an order that is kept.
         assert scrub(gpt2, shuffled, "kind", layers=["transformer.h.0"]).layers
         assert scrub(gpt2, in_order, labels, layers=["transformer.h.0"]).layers
+
+    @pytest.mark.parametrize("number", [2, 4])
+    def test_batches_that_change_from_pass_to_pass(self, gpt2, number):
+        """As those of DataLoader(shuffle=True, drop_last=True), which leave out other rows each time."""
+
+        class Changing:
+            passes = 0
+
+            def __iter__(self):
+                self.passes += 1
+                yield from batches(number=3 if self.passes < 4 else number)
+
+        def fit(given, remover):
+            return scrub(gpt2, given, "flag", remover=remover, layers=["transformer.h.0"])
+
+        with pytest.raises(InputError, match=r"rows this time, and had \d+ before.*drop_last=False"):
+            fit(Changing(), INLP(max_directions=1))
+        changing = Changing()
+        assert fit(changing, LEACE()).layers
+        assert changing.passes == 4  # control: the one in which rows are fitted
 
     def test_images_have_no_mask(self):
         torch.manual_seed(0)
@@ -720,6 +783,15 @@ class TestInput:
         with pytest.raises(NotFiniteError, match=r"'transformer\.h\.0' returns NaN or infinity for batch 0"):
             scrub(model, batches(), "flag")
         assert not any(module._forward_hooks for module in model.modules())
+
+    @pytest.mark.parametrize("remover", [LEACE(), INLP()])
+    def test_a_layer_whose_rows_are_all_the_same_is_named(self, gpt2, remover):
+        model = copy.deepcopy(gpt2)
+        with torch.no_grad():
+            model.transformer.h[2].ln_1.weight.zero_()
+        layers = ["transformer.h.0", "transformer.h.2.ln_1"]
+        with pytest.raises(InputError, match=r"^Layer 'transformer\.h\.2\.ln_1': .*(same|constant)"):
+            scrub(model, batches(), "flag", remover=remover, layers=layers)
 
     def test_an_empty_sequence(self, gpt2):
         given = batches()

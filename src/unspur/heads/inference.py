@@ -11,7 +11,6 @@ are then fitted on held-out logits of the labelled rows, so that probabilities a
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,9 +21,9 @@ from sklearn.base import BaseEstimator
 from unspur._data import LabelledData
 from unspur._resources import one_scipy_thread
 from unspur._typing import BoolArray, FloatArray, IntArray
-from unspur.exceptions import NotConvergedWarning
 from unspur.heads.base import Head, HeadData, fit_folds, held_out_logits
 from unspur.solvers.coordinates import RowSpan
+from unspur.solvers.descent import quiet
 
 #: Penalties to choose from, in units of the mean variance of the labelled rows, and the tolerance of these fits.
 PENALTIES, PROBE_TOL = (10.0, 1.0, 0.1, 0.01, 1e-3), 1e-5
@@ -91,7 +90,7 @@ def infer_concept(head: Head, rows: LabelledData, rng: np.random.Generator) -> I
     logits = np.zeros((len(rows), counts.shape[1]))
     if np.all((of_class := counts.sum(axis=0)) >= np.where(of_class > 0, FOLDS, 0)):
         data, fold, everything = _exchanged(rows, labelled), rows.folds(FOLDS, rng), np.zeros(len(rows), dtype=np.intp)
-        with warnings.catch_warnings(action="ignore", category=NotConvergedWarning):  # calibration corrects for it
+        with quiet():  # calibration corrects for what did not converge
             fitted = fit_folds(head, PENALTIES, data, BaseEstimator(), fold, FOLDS)
             tried = [
                 _calibrate(_all_logits(one[known]), *labels, possible)

@@ -26,6 +26,7 @@ from unspur.heads.inference import PROBE_TOL, infer_concept
 from unspur.options import SGD
 from unspur.rows import MAIN, Block
 from unspur.solvers.coordinates import LogisticCoordinates
+from unspur.solvers.descent import is_quiet
 from unspur.solvers.logistic import LinearLogits, LinearModel, average, loss_and_residual, solve_softmax
 
 #: Effective number of rows that AFR needs.
@@ -176,7 +177,7 @@ class GroupWeighted(SolverHead):
         found = infer_concept(GroupWeighted(tol=PROBE_TOL), labelled, generator(self.random_state))
         if found is None:
             return replace(data, train=data.train.with_labels())
-        if not found.better_than_chance:
+        if not found.better_than_chance and not is_quiet():
             warnings.warn(found.note, UninformativeInferenceWarning, stacklevel=4)
         train = replace(data.train, inferred=found.probability)
         return replace(data, train=train, notes=(*data.notes, found.note))

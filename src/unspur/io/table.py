@@ -248,7 +248,7 @@ def apply_removal(remover: Remover, table: Table) -> Table:
     table = table.like(names, remover.n_features_in_)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "X does not have valid feature names")  # they were matched above
-        return replace(table, Z=remover.transform(table.Z))
+        return replace(table, Z=remover._cleaned(table.Z))
 
 
 def within(memory: str, *tables: Table) -> list[Table]:

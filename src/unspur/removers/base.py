@@ -335,6 +335,10 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         A Dask array gives a lazy one with the same chunks. Its rows are not checked, so NaN and infinity are not
         refused: they stay in their rows.
         """
+        return output_of(self, self._cleaned(X))
+
+    def _cleaned(self, X: Array) -> Array:
+        """What `transform` returns, but never a DataFrame, whatever `set_output` or its configuration say."""
         check_is_fitted(self, "removal_")
         _require_array(X, _IN_PARTS)
         z = checked_z(self, X, reset=False)
@@ -343,9 +347,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
             return applied(z, self.removal_)
         require_finite(self, z)
-        clean = self.removal_(z)
-        framed = _get_output_config("transform", self)["dense"] != "default"
-        return to_numpy(clean) if framed else to_original_type(clean, X)
+        return to_original_type(self.removal_(z), X)
 
     def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
         """Write the fitted remover to one safetensors file (no pickle); `unspur.load` reads it back."""
@@ -436,6 +438,12 @@ _SAVED = {
 #: Network and principal components of rows that were read from a store (`embed.store.encoding_of`).
 _ENCODING = {"encoder": str, "digest": str, "reduction": (str, type(None))}
 _IN_PARTS = "`unspur apply` cleans files, or loop over X.blocks() and transform one at a time"
+
+
+def output_of(transformer: BaseEstimator, rows: Array) -> Array:
+    """Transformed rows in a form that scikit-learn puts into the DataFrame that was asked for, if one was."""
+    framed = _get_output_config("transform", transformer)["dense"] != "default"
+    return to_numpy(rows) if framed else rows
 
 
 def _require_array(X: Array, how: str) -> None:

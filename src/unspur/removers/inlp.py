@@ -183,7 +183,7 @@ class INLP(DirectionRemover):
         counts = data.counts
         geometry = data.geometry(self.balance)
         by_group = self.tests == "group"
-        tests = DirectionTests(self.significance_level, by_group, 0.0, self.scalars, clusters=data.clusters)
+        tests = DirectionTests(float(self.significance_level), by_group, 0.0, self.scalars, clusters=data.clusters)
         removed = FoldEstimates.empty(data.rows.n_features, counts.n_folds)
 
         @functools.cache

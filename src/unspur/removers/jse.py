@@ -403,7 +403,7 @@ class JSE(DirectionRemover):
         spectrum = Spectrum.of(geometry, inverse_factor, data.rows.dtype.itemsize)
         require_room(len(spectrum.variance), data.rows.n_features)
         by_group = variant.tests == "group"
-        tests = DirectionTests(self.significance_level, by_group, 0.0, variant.scalars, clusters=data.clusters)
+        tests = DirectionTests(float(self.significance_level), by_group, 0.0, variant.scalars, clusters=data.clusters)
         make_solver = self._solver_factory(data, spectrum, inverse_factor, rng)
         weight_decay = WEIGHT_DECAYS[0] if self.weight_decay == "auto" else float(self.weight_decay)
         solver, centre = make_solver(weight_decay, self.tol), spectrum.centre

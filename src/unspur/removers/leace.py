@@ -82,6 +82,10 @@ MAX_REMOVED_RANK_SHARE = 0.9
 #: Rounding error, relative to the spread of a column, above which cleaned rows are checked for the concept: in general,
 #: and where columns that are nearly copies reveal it. Below, no classifier could use it.
 MAX_ROUNDING_SHARE, MAX_ROUNDING_SHARE_COLLINEAR = 1e-5, 1e-10
+#: Columns that hardly vary beside the others are left out of the right factor if none has more than so many times the
+#: correlation with a concept that some other column has, and the others explain this share of what all columns do. What
+#: is left in new rows is then no more than about three times the error of an estimate from the rows of the fit.
+MAX_NARROW_CORRELATION, MIN_TOLD_SHARE = 2.0, 0.1
 #: Relative rounding error of types that are widened before rows are summed.
 HALF_PRECISION = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 
@@ -102,34 +106,36 @@ class ClosedForm:
 
     def of_rows(self, wide: ScaledSpan) -> ClosedForm:
         """The result in coordinates of the span of wide rows, as one of the rows themselves."""
-        span, unit, inside = wide.span, wide.unit[:, None], self.removal
-        right, low_variance = (span.lift(factor.T).T / unit for factor in (inside.right, self.low_variance_directions))
-        left, main = (unit * span.lift(factor.T).T for factor in (inside.left, self.main.basis))
-        removal = AffineMap(wide.unit * span.lift_point(inside.centre), right, left, "remove")
+        unit, inside = wide.unit[:, None], self.removal
+        right, low_variance = (wide.lift(factor.T).T / unit for factor in (inside.right, self.low_variance_directions))
+        left, main = (unit * wide.lift(factor.T).T for factor in (inside.left, self.main.basis))
+        removal = AffineMap(wide.lift_point(inside.centre), right, left, "remove")
         return ClosedForm(removal, Subspace.spanned_by(left), Subspace.spanned_by(main), self.trace, low_variance)
 
 
 def closed_form(
-    moments: Covariances, n_concept: int, form: Form, whitener: Whitener | None = None, *, method: str
+    moments: Covariances,
+    n_concept: int,
+    form: Form,
+    whitener: Whitener | None = None,
+    *,
+    method: str,
+    wide: ScaledSpan | None = None,
 ) -> ClosedForm:
-    """Removal of the first `n_concept` target columns; the others are the task (SPLINCE). The trace names `method`."""
+    """Removal of the first `n_concept` target columns; the others are the task (SPLINCE). The trace names `method`.
+
+    If `wide` is given, `moments` are in the coordinates of its span, and so is the result.
+    """
     covariance = moments.covariance
     if not np.isfinite(covariance).all():
         raise InputError(COVARIANCE_OVERFLOWS)
     require_variation(moments.live, np.diag(covariance), moments.mean_x)
     whiten = whitener or Whitener.of(covariance, moments.noise)
-    concept = _Columns.of(moments, whiten, slice(0, n_concept))
-    task = _Columns.of(moments, whiten, slice(n_concept, None))
-    condition, main = 1.0, Subspace.empty(len(covariance))
-    basis, weights, dropped = _span(concept.original if form == "sal" else concept.whitened)
-    left = concept.original @ weights
-    if form == "splince":
-        basis, weights, condition = _concept_outside_task(basis, _span(task.whitened)[0])
-        left = left @ weights
-        main = Subspace.spanned_by(_span(task.original)[0])
-    right = basis if form == "sal" else whiten.transposed(basis)
-    dropped = (*concept.uncorrelated, *dropped)
-    trace = ClosedFormTrace(method, n_concept, left.shape[1], dropped, whiten.rank, condition)
+    found = _Factors.of(moments, n_concept, form, whiten)
+    if form != "sal" and found.left.shape[1]:
+        found = _without_narrow_columns(found, moments, n_concept, form, wide)
+    left, right, condition = found.left, found.right, found.condition
+    trace = ClosedFormTrace(method, n_concept, left.shape[1], found.dropped, whiten.rank, condition)
     if condition > MAX_CONDITION:
         warnings.warn(
             f"Concept and task nearly share a direction in whitened coordinates: condition number {condition:.3g}. "
@@ -137,9 +143,91 @@ def closed_form(
             IllConditionedWarning,
             stacklevel=3,
         )
-    spurious = Subspace.spanned_by(left)
-    low_variance = np.column_stack([right, whiten.transposed(concept.low_variance_directions)])
-    return ClosedForm(AffineMap(moments.mean_x, right, left, "remove"), spurious, main, trace, low_variance)
+    removal, spurious = AffineMap(moments.mean_x, right, left, "remove"), Subspace.spanned_by(left)
+    return ClosedForm(removal, spurious, found.main, trace, np.column_stack([right, found.low_variance_directions]))
+
+
+class _Factors(NamedTuple):
+    """Left and right factor (d, m) of a removal in some coordinates, and what is known about it.
+
+    `task` (r, k) spans the covariance with the task in these coordinates, which SPLINCE keeps.
+    """
+
+    left: FloatArray
+    right: FloatArray
+    task: FloatArray
+    main: Subspace
+    dropped: tuple[float, ...]
+    condition: float
+    low_variance_directions: FloatArray
+
+    @classmethod
+    def of(cls, moments: Covariances, n_concept: int, form: Form, whiten: Whitener) -> _Factors:
+        """The factors in the coordinates of `whiten`."""
+        concept = _Columns.of(moments, whiten, slice(0, n_concept))
+        task = _Columns.of(moments, whiten, slice(n_concept, None))
+        condition, main = 1.0, Subspace.empty(len(moments.mean_x))
+        basis, weights, dropped = _span(concept.original if form == "sal" else concept.whitened)
+        left, kept = concept.original @ weights, _span(task.whitened)[0] if form == "splince" else task.whitened[:, :0]
+        if form == "splince":
+            basis, weights, condition = _concept_outside_task(basis, kept)
+            left = left @ weights
+            main = Subspace.spanned_by(_span(task.original)[0])
+        right = basis if form == "sal" else whiten.transposed(basis)
+        low_variance = whiten.transposed(concept.low_variance_directions)
+        return cls(left, right, kept, main, (*concept.uncorrelated, *dropped), condition, low_variance)
+
+
+def _without_narrow_columns(
+    full: _Factors, moments: Covariances, n_concept: int, form: Form, wide: ScaledSpan | None
+) -> _Factors:
+    """The factors with zeros in the right one for columns that hardly vary beside the others.
+
+    With zeros there, the covariance with the concept is still exactly zero afterwards in every column. Scaled to unit
+    variance instead, a column that varies by 1e-33 gets a factor of 1e33, and the result depends on it: rows from which
+    rounding takes such a column come out as something else.
+
+    The others must tell nearly as much about the concept, so that new rows are cleaned of it as well. Else the factors
+    stay as they are, with a warning about rows in float32 or less.
+    """
+    narrow = moments.narrow if wide is None else wide.narrow_coordinates
+    if not narrow.any():
+        return full
+    if _tell_little(narrow, moments, n_concept, wide):
+        whiten = Whitener.of_some(~narrow, moments.covariance, moments.noise, scaled=wide is None)
+        # Each column of `left` is the covariance with a combination of concepts, of multiple correlation 1 in `full`.
+        told = whiten(full.left)
+        if form == "splince":
+            task = _span(_Columns.of(moments, whiten, slice(n_concept, None)).whitened)[0]
+            told = told - task @ (task.T @ told)
+        if len(told) >= told.shape[1] and np.linalg.svd(told, compute_uv=False).min() ** 2 > MIN_TOLD_SHARE:
+            found = _Factors.of(moments, n_concept, form, whiten)
+            if found.left.shape[1] == full.left.shape[1]:
+                return found._replace(main=full.main)
+    if moments.rounding < 1e-10:  # columns in float64 may be in very different units, and keep their digits
+        return full
+    where = np.flatnonzero(narrow if wide is None else wide.narrow).tolist()
+    names = ", ".join(map(str, where[:5])) + (", …" if len(where) > 5 else "")
+    warnings.warn(
+        f"{len(where)} of {len(moments.mean_x) if wide is None else len(wide.unit)} columns vary by less than a "
+        f"millionth of the others, yet the concept cannot be removed well without them (numbers {names}). The removal "
+        "multiplies them by large factors, so rows in which they are rounded, such as float16, come out wrong. Drop "
+        "or rescale these columns, or keep the rows in the type of the fit.",
+        IllConditionedWarning,
+        stacklevel=4,
+    )
+    return full
+
+
+def _tell_little(narrow: BoolArray, moments: Covariances, n_concept: int, wide: ScaledSpan | None) -> bool:
+    """Whether no narrow column is correlated with a concept far more than all others."""
+    if wide is None:
+        deviation = np.sqrt(np.diag(moments.covariance))
+        correlation = np.abs(moments.cross[:, :n_concept] / np.where(deviation > 0, deviation, 1.0)[:, None])
+    else:  # whose columns have unit variance
+        correlation, narrow = np.abs(wide.lift(moments.cross[:, :n_concept].T).T), wide.narrow
+    most = MAX_NARROW_CORRELATION * correlation[~narrow].max(axis=0, initial=0.0)
+    return bool(np.all(correlation[narrow].max(axis=0) <= most))
 
 
 class _Columns(NamedTuple):
@@ -488,7 +576,7 @@ class ClosedFormRemover(Remover):
         self, moments: Covariances, whitener: Whitener | None = None, wide: ScaledSpan | None = None
     ) -> ClosedForm:
         """Compute and set the removal. If `wide` is given, `moments` are in the coordinates of its span."""
-        found = closed_form(moments, self._n_concept, self._form, whitener, method=type(self).__name__)
+        found = closed_form(moments, self._n_concept, self._form, whitener, method=type(self).__name__, wide=wide)
         if wide is not None:
             found = found.of_rows(wide)
         self._set_removal(found.removal, found.spurious, found.main)
@@ -625,8 +713,18 @@ class LEACE(ClosedFormRemover):
             self.moments_ = moments if first else self._moments_of_rows().merge(moments)
             self._require_digits()
             self._moments_of = None
-            self._solve(self.moments_)
+            if self.moments_.live.any():
+                self._solve(self.moments_)
+            else:
+                self._remove_nothing_yet()
         return self
+
+    def _remove_nothing_yet(self) -> None:
+        """Set a removal that changes nothing: so far there is one row, or copies of one."""
+        nothing, none = Subspace.empty(self.n_features_in_), np.empty((self.n_features_in_, 0))
+        self._set_removal(AffineMap(self.moments_.mean_x, none, none, "remove"), nothing, nothing)
+        self.trace_ = ClosedFormTrace(type(self).__name__, self._n_concept, 0, (), 0, 1.0, notes=self._label_notes)
+        self.warn_if_nothing_removed(None)
 
     def _require_digits(self) -> None:
         """Raise LabelError if a number varies, over all rows so far, by no more than rounding errors."""

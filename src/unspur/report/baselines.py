@@ -232,7 +232,7 @@ def cleaned(remover: Remover, rows: Mapping[str, LabelledData]) -> dict[str, Arr
     """Rows after the removal, by split."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "X does not have valid feature names")  # they were compared before
-        return {name: np.asarray(remover.transform(part.X)) for name, part in rows.items()}
+        return {name: np.asarray(remover._cleaned(part.X)) for name, part in rows.items()}
 
 
 def compare_with(name: str, evaluate: Evaluator, removal: RemovalResult, probed: IntArray) -> MethodResult:

@@ -32,6 +32,7 @@ from unspur.solvers.statistics import (
     Covariances,
     Moments,
     keeps_digits,
+    narrow,
     require_variation,
     varies,
 )
@@ -287,12 +288,23 @@ class Whitener:
     vectors: FloatArray
     roots: FloatArray
     rank: int
+    #: Numbers of the columns whose coordinates these are, of `n_columns`; None for all.
+    columns: IntArray | None = None
+    n_columns: int = 0
 
     @classmethod
     def of(cls, covariance: FloatArray, noise: float) -> Whitener:
         """By Cholesky if all pivots are clearly above the noise of the moments, else by eigenvalues."""
         clear = cls.by_cholesky(covariance, noise)
         return cls.by_eigenvalues(covariance, noise) if clear is None else clear
+
+    @classmethod
+    def of_some(cls, which: BoolArray, covariance: FloatArray, noise: float, *, scaled: bool = True) -> Whitener:
+        """Coordinates of some columns, which leave the others out of account."""
+        index = np.flatnonzero(which)
+        inside = covariance[np.ix_(index, index)]
+        found = cls.of(inside, noise) if scaled else cls.by_eigenvalues(inside, noise, scaled=False)
+        return replace(found, columns=index, n_columns=len(which))
 
     @classmethod
     def by_eigenvalues(cls, covariance: FloatArray, noise: float, *, scaled: bool = True) -> Whitener:
@@ -322,6 +334,8 @@ class Whitener:
 
     def __call__(self, columns: FloatArray) -> FloatArray:
         """``L⁻¹ columns``."""
+        if self.columns is not None:
+            columns = columns[self.columns]
         if self.lower is None:
             return (self.vectors.T @ (columns / self.deviation[:, None])) / self.roots[:, None]
         with one_scipy_thread():
@@ -329,6 +343,10 @@ class Whitener:
 
     def transposed(self, columns: FloatArray) -> FloatArray:
         """``L⁻ᵀ columns``."""
+        if self.columns is not None:
+            full = np.zeros((self.n_columns, columns.shape[1]))
+            full[self.columns] = replace(self, columns=None).transposed(columns)
+            return full
         if self.lower is None:
             return (self.vectors @ (columns / self.roots[:, None])) / self.deviation[:, None]
         with one_scipy_thread():
@@ -355,7 +373,7 @@ def covariances_of(rows: RowSource, *, rotated: bool = False) -> tuple[Covarianc
     moments = Covariances.of(rows)
     if rows.dtype == np.float64:
         return moments, None
-    if keeps_digits(moments.xx, rows):
+    if keeps_digits(moments.xx, rows) and not moments.narrow.any():
         whitener = Whitener.by_cholesky(moments.covariance, moments.noise)
         if whitener is not None:
             return moments, whitener
@@ -523,10 +541,14 @@ def to_span_coordinates(rows: RowSource) -> tuple[RowSource, RowSpan | None]:
 
 @dataclass(frozen=True, slots=True)
 class ScaledSpan:
-    """The span of rows with more features than rows, after division by `unit` (d,)."""
+    """The span of rows with more features than rows, after division by `unit` (d,).
+
+    `narrow` columns (d,) are not part of the span. They are the last coordinates, each its own.
+    """
 
     span: RowSpan
     unit: FloatArray
+    narrow: BoolArray
 
     @classmethod
     def of(cls, rows: RowSource, *, scaled: bool) -> tuple[RowSource, Self | None]:
@@ -541,7 +563,7 @@ class ScaledSpan:
         every = rows.columns
         live = every.weight > 0
         z, columns = rows.z[live], every.select(np.flatnonzero(live))
-        unit = np.ones(rows.n_features)
+        unit, apart = np.ones(rows.n_features), np.zeros(rows.n_features, dtype=bool)
         if scaled and live.any():
             share = columns.weight / columns.weight.sum()
             mean = share @ z
@@ -551,15 +573,41 @@ class ScaledSpan:
             if not np.isfinite(deviation).all():
                 raise InputError(COVARIANCE_OVERFLOWS)
             unit = np.where(varies(deviation, mean), deviation, 1.0)
-        span, (inside,) = RowSpan.of((z / unit).astype(rows.dtype), whole=True) if len(z) else (None, [None])
-        return (rows, None) if span is None else (MemoryRows(inside, columns), cls(span, unit))
+            apart = narrow(deviation, mean, float(np.finfo(rows.dtype).eps))
+        z = (z / unit).astype(rows.dtype)
+        within = z[:, ~apart] if apart.any() else z
+        span, (inside,) = RowSpan.of(within, whole=True) if len(z) else (None, [None])
+        if span is None or inside is None:
+            return rows, None
+        if apart.any():
+            inside = np.column_stack([inside, z[:, apart]])
+        return MemoryRows(inside, columns), cls(span, unit, apart)
+
+    @property
+    def narrow_coordinates(self) -> BoolArray:
+        """Which coordinates are `narrow` columns."""
+        return np.arange(self.span.n_coordinates + int(self.narrow.sum())) >= self.span.n_coordinates
+
+    def lift(self, coordinates: FloatArray) -> FloatArray:
+        """Vectors (m, d) with these coordinates, on rows that are divided by `unit`."""
+        if not self.narrow.any():
+            return self.span.lift(coordinates)
+        lifted = np.empty((len(coordinates), len(self.unit)))
+        lifted[:, ~self.narrow] = self.span.lift(coordinates[:, ~self.narrow_coordinates])
+        lifted[:, self.narrow] = coordinates[:, self.narrow_coordinates]
+        return lifted
+
+    def lift_point(self, coordinates: FloatArray) -> FloatArray:
+        """The point (d,) with these coordinates, of the rows themselves."""
+        centre = np.zeros(len(self.unit))
+        centre[~self.narrow] = self.span.centre
+        return np.asarray(self.unit * (centre + self.lift(coordinates[None])[0]))
 
     def moments(self, inside: Covariances) -> Covariances:
         """Moments of the coordinates as moments of the rows, with their d × d matrix."""
-        span, unit = self.span, self.unit
-        xx = unit[:, None] * span.lift(span.lift(inside.xx).T) * unit
-        xt = unit[:, None] * span.lift(inside.xt.T).T
-        return replace(inside, mean_x=unit * span.lift_point(inside.mean_x), xx=xx, xt=xt)
+        xx = self.unit[:, None] * self.lift(self.lift(inside.xx).T) * self.unit
+        xt = self.unit[:, None] * self.lift(inside.xt.T).T
+        return replace(inside, mean_x=self.lift_point(inside.mean_x), xx=xx, xt=xt)
 
 
 def _dtype(rows: Array) -> np.dtype[np.floating]:

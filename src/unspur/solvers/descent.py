@@ -47,6 +47,8 @@ SUFFICIENT_DECREASE = 1e-4
 MIN_LABEL_GRADIENT = 1e-7
 #: Packages whose frames are skipped to find the caller that a warning is for.
 _OURS = ("unspur", "contextlib", "sklearn")
+#: Whether fits are `quiet`.
+_QUIET: ContextVar[bool] = ContextVar("unspur_quiet", default=False)
 #: Warnings held back by `one_warning`: first text and count of each kind.
 _HELD: ContextVar[dict[str, tuple[str, int]] | None] = ContextVar("unspur_not_converged", default=None)
 
@@ -366,8 +368,28 @@ def one_warning() -> Iterator[None]:
         warnings.warn(text + more, NotConvergedWarning, stacklevel=_calling_level())
 
 
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Context of fits that are only tried, and say nothing of themselves.
+
+    Unlike `warnings.catch_warnings`, which changes filters of the whole process, it is safe where fits run in threads.
+    """
+    token = _QUIET.set(True)
+    try:
+        yield
+    finally:
+        _QUIET.reset(token)
+
+
+def is_quiet() -> bool:
+    """Whether a surrounding block is `quiet`."""
+    return _QUIET.get()
+
+
 def warn_not_converged(kind: str, text: str) -> None:
-    """Issue a NotConvergedWarning, or hold it back for the surrounding `one_warning`."""
+    """Issue a NotConvergedWarning, or hold it back for the surrounding `one_warning`, unless in a `quiet` block."""
+    if is_quiet():
+        return
     held = _HELD.get()
     if held is None:
         warnings.warn(text, NotConvergedWarning, stacklevel=_calling_level())

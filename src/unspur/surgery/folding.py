@@ -269,6 +269,12 @@ def write_torch(like: Any, weight: FloatArray, bias: FloatArray) -> Any:
 
     n_out, n_in = weight.shape
     old = like.weight
+    largest = max(np.abs(values).max(initial=0.0) for values in (weight, bias))
+    if largest > torch.finfo(old.dtype).max:
+        raise InputError(
+            f"Folded, the {type(like).__name__} has weights of up to {largest:.1e}, which do not fit its {old.dtype}. "
+            "Convert it to float32 first; or fit the removal without columns that hardly vary, which get such factors."
+        )
     if is_conv1d(like):
         conv = copy.deepcopy(like)
         with torch.no_grad():
@@ -579,7 +585,7 @@ def _only_readers(
         shape = tuple(tensor.shape)
         if shape not in noise:
             generator = torch.Generator().manual_seed(0)
-            noise[shape] = torch.randn(shape, generator=generator).to(tensor.device, tensor.dtype)
+            noise[shape] = torch.randn(shape, generator=generator, device="cpu").to(tensor.device, tensor.dtype)
         return noise[shape]
 
     def for_all(_module: Any, _inputs: Any, output: Any) -> Any:

@@ -92,7 +92,7 @@ class RemovalModule(torch.nn.Module):
         for name, factor in factors_of(removal, dtype)._asdict().items():
             self.register_buffer(name, factor)
         with torch.inference_mode(False):
-            self.register_buffer("keeps", torch.tensor(removal.form == "keep"))
+            self.register_buffer("keeps", torch.tensor(removal.form == "keep", device="cpu"))
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """Image of rows (..., d) in the dtype they came in."""

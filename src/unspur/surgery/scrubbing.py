@@ -47,6 +47,7 @@ from unspur.rows import Columns, rows_of
 from unspur.rows.stored import Spool, StoredNpy
 from unspur.solvers.statistics import Covariances
 from unspur.surgery.activations import (
+    IGNORED,
     Batch,
     Batches,
     Pooling,
@@ -64,6 +65,12 @@ from unspur.surgery.hooks import Attachment, Place, find_module
 if TYPE_CHECKING:
     import torch
 
+#: What is said of batches that are not the same each time.
+_CHANGING = (
+    "The batches have {} rows this time, and had {:,} before: they change from pass to pass. A DataLoader that "
+    "shuffles leaves out other rows each time if drop_last=True; pass drop_last=False. Only LEACE, SAL and "
+    "SPLINCE can do with rows that change."
+)
 #: Most layers of a file.
 MAX_LAYERS = 10_000
 
@@ -148,8 +155,20 @@ def scrub(
         for layer, place in places.items():
             for before, fitted in list(removals.items())[-1:]:
                 attached.enter_context(Attachment(model, before, fitted.removal_, output=places[before]))
-            removals[layer] = fit(clone(remover), survey, rows_at(model, layer, place, labelled))
+            with _naming(layer):
+                removals[layer] = fit(clone(remover), survey, rows_at(model, layer, place, labelled))
     return Scrubbing(MappingProxyType(removals), MappingProxyType(places), labelled.pooling)
+
+
+@contextmanager
+def _naming(layer: str) -> Iterator[None]:
+    """Context in which errors about the input name the layer, if they do not yet."""
+    try:
+        yield
+    except InputError as error:
+        if repr(layer) in str(error):
+            raise
+        raise type(error)("Layer {layer!r}: {said}", layer=layer, said=error.message) from error
 
 
 def _names(model: Any, layers: Sequence[str] | None) -> list[str]:
@@ -225,12 +244,15 @@ def _fit_stored(remover: Any, survey: Survey, visits: Iterator[tuple[Batch, Any]
         host = to_numpy(rows)
         if spool is None:
             spool = Spool((survey.rows, host.shape[1]), host.dtype, "The activations of a layer")
+        if filled + len(batch) > survey.rows:
+            raise InputError(_CHANGING.format(f"more than {survey.rows:,}", survey.rows))
         spool.array[filled : filled + len(batch)] = host
         filled += len(batch)
         concepts.append(batch.concept)
         tasks.append(batch.y)
         sequences.append(batch.sequence)
-    assert spool is not None  # the survey found rows
+    if spool is None or filled < survey.rows:
+        raise InputError(_CHANGING.format(f"{filled:,}", survey.rows))
     spool.array.flush()
     y = None if batch.y is None else np.concatenate(tasks)
     options = {}
@@ -593,13 +615,11 @@ class _OutputSums:
         """Add a batch."""
         first, second = _logits(before), _logits(after)
         if first is None or second is None:
-            self._add_states(batch, before, after)
+            self._add_states(model, batch, before, after)
             return
         if self._causal is None:
             self._causal = _is_causal(model, batch, first)
-        mask = np.ones(first.shape[:-1], dtype=bool)
-        if batch.mask is not None and batch.mask.shape == mask.shape:
-            mask = batch.mask
+        mask = _output_mask(model, batch, tuple(first.shape[:-1]))
         ids = batch.inputs.get("input_ids")
         for log_p, log_q, counts, number in _by_sequence(first, second, mask):
             possible = log_p > -math.inf  # forbidden tokens have logit -inf, and 0 · log 0 is 0
@@ -611,15 +631,14 @@ class _OutputSums:
                 self._losses += losses
                 self._tokens += len(tokens)
 
-    def _add_states(self, batch: Batch, before: Any, after: Any) -> None:
+    def _add_states(self, model: Any, batch: Batch, before: Any, after: Any) -> None:
         import torch
 
         first, second = (_entry(output, "last_hidden_state") for output in (before, after))
         if first is None or second is None:
             return
         cosines = torch.cosine_similarity(first.double(), second.double(), dim=-1)
-        if batch.mask is not None and batch.mask.shape == tuple(cosines.shape):
-            cosines = cosines[torch.from_numpy(batch.mask).to(cosines.device)]
+        cosines = cosines[torch.from_numpy(_output_mask(model, batch, tuple(cosines.shape))).to(cosines.device)]
         self._cosines += float(cosines.sum())
         self._states += cosines.numel()
 
@@ -635,6 +654,20 @@ class _OutputSums:
             return kl, None, None, 0
         before, after = (math.exp(min(loss / self._tokens, 700.0)) for loss in self._losses)
         return kl, before, after, self._tokens
+
+
+def _output_mask(model: Any, batch: Batch, shape: tuple[int, ...]) -> BoolArray:
+    """Places of the output that are not padding. Those of a decoder are tokens of its own, not of `input_ids`."""
+    given, mask = batch.inputs, batch.mask
+    decodes = bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
+    if any(name.startswith("decoder_") for name in given) or (decodes and "labels" in given):
+        own, labels = given.get("decoder_attention_mask"), given.get("labels")
+        mask = None
+        if own is not None:
+            mask = np.asarray(to_numpy(own) != 0)
+        elif labels is not None:
+            mask = np.asarray(to_numpy(labels) != IGNORED)
+    return mask if mask is not None and mask.shape == shape else np.ones(shape, dtype=bool)
 
 
 def _by_sequence(
