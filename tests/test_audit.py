@@ -20,7 +20,7 @@ from unspur.auditing import (
     _independence,
     _permutation_p,
     _verdict,
-    column_labels,
+    bin_labels,
     holm,
 )
 from unspur.embed.properties import content_properties, text_properties
@@ -243,11 +243,25 @@ def test_numbers_are_binned_and_rare_values_pooled(rows):
     assert age.kind == "number"
     assert len(age.values) == 3
     assert "3 bins" in age.notes[0]
-    assert np.array_equal(column_labels(zeros.astype(str)), column_labels(zeros))
-    assert set(column_labels(zeros)) == {"≤ 0", "> 0"}
-    assert np.mean(column_labels(-zeros) == column_labels(-zeros)[np.argmax(-zeros)]) > 0.7
+    part = zeros[: N // 4]  # bins of a part are those of all rows that the part has
+    assert np.array_equal(bin_labels(zeros, part)[: N // 4], bin_labels(part))
+    assert set(bin_labels(np.append(zeros, 9.0), part)) == set(bin_labels(part))
+    assert np.array_equal(bin_labels(zeros.astype(str)), bin_labels(zeros))
+    assert set(bin_labels(zeros)) == {"≤ 0", "> 0"}
+    assert np.mean(bin_labels(-zeros) == bin_labels(-zeros)[np.argmax(-zeros)]) > 0.7
     with pytest.raises(LabelError, match="constant"):
-        column_labels(np.ones(N))
+        bin_labels(np.ones(N))
+
+
+def test_values_that_are_not_compared_are_named(rows):
+    X, y, concept = rows
+    sky = np.where((np.arange(N) < 200) & (y == 1), "sky", np.array(["land", "water"])[concept])
+    sky[np.flatnonzero(y == 0)[:4]] = "sky"
+    found = audit(X, y, {"sky": sky, "two": concept}, random_state=0)
+    column = by_name(found, "sky")
+    assert column.chance == 0.5
+    assert "visible and gap leave out 'sky': too few rows with some class of y" in column.notes
+    assert not by_name(found, "two").notes
 
 
 def test_clusters_widen_intervals_and_are_counted_once(rows):

@@ -9,7 +9,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from tests.optional import pandas as pd
-from unspur import INLP, JSE, LEACE, SAL, SPLINCE, load
+from unspur import INLP, JSE, LEACE, SAL, SPLINCE, load, open_rows
 from unspur.certificate import Certificate, certify
 from unspur.clusters import fingerprint, row_hashes
 from unspur.datasets import make_toy
@@ -137,6 +137,26 @@ def test_copies_among_the_rows_of_the_fit_hide_no_rounding():
     leace = LEACE().fit(z, concept=concept)
     assert "900 of the 900 rows measured" in _used(leace, z.astype(np.float16).astype(np.float64))
     assert _used(leace, rng.standard_normal((900, 20))) == ""
+
+
+@pytest.mark.parametrize("kind", ["memory", "files"])
+def test_new_rows_are_not_taken_for_rows_of_a_fit_whose_first_rows_are_equal(kind, tmp_path):
+    rng = np.random.default_rng(0)
+    z, concept = rng.standard_normal((3000, 768)), rng.integers(2, size=3000)
+    z[:400] = 0.0  # such as the rows of blank pictures
+    np.save(tmp_path / "rows.npy", z)
+    leace = LEACE().fit(z if kind == "memory" else open_rows(tmp_path / "rows.npy", memory="64MB"), concept=concept)
+    assert _used(leace, rng.standard_normal((500, 768))) == ""
+    assert "500 of the 500 rows measured" in _used(leace, z[2500:].astype(np.float32))  # the control
+
+
+def test_new_rows_are_not_taken_for_rows_of_a_fit_in_parts_of_one_row():
+    rng = np.random.default_rng(0)
+    z, concept = rng.standard_normal((900, 20)), np.arange(900) % 2
+    leace = LEACE().partial_fit(z[:-1], concept=concept[:-1])
+    leace.partial_fit(z[-1:], concept=concept[-1:])
+    assert _used(leace, rng.standard_normal((500, 20))) == ""
+    assert "300 of the 300 rows measured" in _used(leace, z[:300].astype(np.float32))  # the control
 
 
 def test_rows_that_decided_on_directions_are_recognised(sets):

@@ -16,6 +16,7 @@ from tests.optional import pandas as pd
 from tests.optional import torch
 from tests.probing import quick_probes
 from unspur import AFR, DFR, ERM, JSE, JTT, LEACE, SUBG, GroupDRO, GroupWeighted, RobustClassifier, load, open_rows
+from unspur._data import warn_if_on_another_scale
 from unspur.datasets import make_toy
 from unspur.exceptions import (
     ClusterWarning,
@@ -255,6 +256,14 @@ def test_validation_rows_do_not_pass_a_pipeline_untransformed_in_silence():
         asked = RobustClassifier(random_state=0).set_fit_request(X_val=True, y_val=True, concept_val=True)
         pipeline = Pipeline([("scale", StandardScaler()), ("model", asked)], transform_input=["X_val"])
         assert pipeline.fit(**fit, **scaled).score(100 * TEST.Z + 5, TEST.y) > 0.8
+
+
+def test_the_scale_of_rows_does_not_depend_on_their_order():
+    wide = np.vstack([TRAIN.Z, 8.0 * TRAIN.Z])  # sorted by source
+    warn_if_on_another_scale(np.vstack([wide, wide]), wide[np.random.default_rng(0).permutation(len(wide))])
+    blank = np.vstack([np.zeros((2000, TRAIN.Z.shape[1])), *[TRAIN.Z] * 3])
+    with pytest.warns(InputWarning, match="on another scale than the training rows"):
+        warn_if_on_another_scale(blank, 100 * VALIDATION.Z)
 
 
 def test_copies_are_warned_of_once():

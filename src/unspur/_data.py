@@ -558,11 +558,13 @@ def validation_name(name: str, unnamed: str) -> str:
     return f"{unnamed}_val" if name == unnamed else f"{name} of the validation rows"
 
 
-def first_rows(X: Array, number: int = 2000) -> Array:
-    """The first rows, copied to the host, shape (m, d)."""
+def some_rows(X: Array, number: int = 2000) -> Array:
+    """Rows from all parts of an array or tensor, or the first of others, copied to the host, shape (m, d)."""
     if isinstance(X, StoredRows):
         with closing(X.blocks()) as blocks:
             return next(iter(blocks))[1][:number]
+    if is_tensor(X) or isinstance(X, np.ndarray):
+        return fetched_rows(X, np.linspace(0, len(X) - 1, min(len(X), number)).astype(np.intp))
     return _copied_to_host(X[:number])
 
 
@@ -579,7 +581,7 @@ def _copied_to_host(rows: Array) -> Array:
 
 def warn_if_on_another_scale(train: Array, validation: Array) -> None:
     """Warn if validation rows look as if a step before the estimator had transformed the training rows alone."""
-    one, other = (np.asarray(first_rows(X), dtype=np.float64) for X in (train, validation))
+    one, other = (np.asarray(some_rows(X), dtype=np.float64) for X in (train, validation))
     # Quartiles: a few odd rows, such as those without a concept, decide nothing.
     (low, middle, high), (other_low, other_middle, other_high) = (
         np.percentile(rows, [25, 50, 75], axis=0) for rows in (one, other)

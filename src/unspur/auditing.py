@@ -34,6 +34,7 @@ from scipy.stats import t as student
 
 from unspur._arrays import is_missing
 from unspur._data import TEST_SHARE, LabelledData, as_matrix
+from unspur._reading import quoted
 from unspur._resources import one_thread_if_small
 from unspur._text import WIDTH, counted, filled, lines_of, one_line, padded
 from unspur._text import columns as text_columns
@@ -118,7 +119,7 @@ class AuditedColumn:
         of exact copies one counts.
     association : Cramér's V with the task, from 0 (independent) to 1, corrected for its bias; the test is two-sided.
     visibility : balanced accuracy of a linear probe; None if there was no time to train one (see `audit`).
-    chance : accuracy of guessing, one over the number of values.
+    chance : accuracy of guessing, one over the number of values that are compared; a note names those left out.
     gap : accuracy of an unweighted head on aligned rows minus that on conflicting rows; the test is one-sided.
     aligned, conflicting : the two accuracies, averaged over the classes of the task.
     flagged : whether all three are significant after Holm's correction.
@@ -417,7 +418,8 @@ def _decoded(
 class _Coded:
     """A column as codes 0 … m − 1 (−1 where it is missing), and its values as text.
 
-    `unpooled` has the codes of classes before rare ones were pooled; those of a number are its bins.
+    `unpooled` has the codes of classes before rare ones were pooled; those of a number are its bins, with a largest
+    value, of `edges`, for all but the last.
     """
 
     codes: IntArray
@@ -425,6 +427,7 @@ class _Coded:
     values: tuple[str, ...]
     kind: Kind
     notes: tuple[str, ...] = ()
+    edges: FloatArray | None = None
 
 
 def _coded(values: Any) -> _Coded | str:
@@ -436,12 +439,7 @@ def _coded(values: Any) -> _Coded | str:
         array = array[:, 0]
     if array.ndim != 1:
         return f"it is an array of shape {array.shape}, and not one value for each row"
-    if array.dtype.kind == "f":
-        missing = np.isnan(array)
-    elif array.dtype.kind in "mM":
-        missing = np.isnat(array)
-    else:
-        missing = np.fromiter((is_missing(value) for value in array.tolist()), dtype=bool, count=len(array))
+    missing = _missing(array)
     known, numeric, whole = _sortable(array[~missing])
     seen, inverse, counts = np.unique(known, return_inverse=True, return_counts=True)
     if len(seen) < 2:
@@ -456,8 +454,10 @@ def _coded(values: Any) -> _Coded | str:
             "measurement, pass it as floats (on the command line, name it with --column)"
         )
     if len(seen) > MAX_VALUES and numeric:
-        codes[~missing], bins = _binned(known.astype(np.float64))
-        return _Coded(codes, codes, bins, "number", (f"a number, in {len(bins)} bins at its quantiles",))
+        numbers = known.astype(np.float64)
+        edges, bins = _bins(numbers)
+        codes[~missing] = np.searchsorted(edges, numbers, side="left")
+        return _Coded(codes, codes, bins, "number", (f"a number, in {len(bins)} bins at its quantiles",), edges)
     if MIN_CELL_ROWS * len(seen) > len(known):
         return f"it is nearly unique: {len(seen):,} different values in {len(known):,} rows, as an id or a text has"
     kept = counts >= MIN_CELL_ROWS
@@ -475,15 +475,31 @@ def _coded(values: Any) -> _Coded | str:
     return _Coded(codes, unpooled, names, "classes", notes)
 
 
-def column_labels(values: Any) -> Array:
-    """The class or bin of each row as an audit sees it, as text, shape (n,); "" where it is missing.
+def _missing(array: Array) -> BoolArray:
+    if array.dtype.kind == "f":
+        return np.asarray(np.isnan(array))
+    if array.dtype.kind in "mM":
+        return np.asarray(np.isnat(array))
+    return np.fromiter((is_missing(value) for value in array.tolist()), dtype=bool, count=len(array))
 
-    Raises LabelError for a column that cannot be judged.
+
+def bin_labels(numbers: Any, audited: Any = None) -> Array:
+    """The bin of each number, as text, shape (n,); "" where it is missing.
+
+    Bins are those of an audit of the numbers `audited`, a part of them; of all by default. Raises LabelError for
+    numbers that have no bins.
     """
-    column = _coded(values)
+    column = _coded(numbers if audited is None else audited)
     if isinstance(column, str):
         raise LabelError(f"The column has no classes: {column}.")
-    return np.array([*column.values, ""])[column.codes]
+    if column.edges is None:
+        raise LabelError("The column has no bins: it has few different values.")
+    array = one_per_row(numbers)
+    missing = _missing(array)
+    codes = np.full(len(array), -1, dtype=np.intp)
+    known = _sortable(array[~missing])[0].astype(np.float64)
+    codes[~missing] = np.searchsorted(column.edges, known, side="left")
+    return np.array([*column.values, ""])[codes]
 
 
 def _sortable(known: Array) -> tuple[Array, bool, bool]:
@@ -513,17 +529,15 @@ def _short(value: Any) -> str:
     return text if len(text) <= 40 else f"{text[:39]}…"
 
 
-def _binned(numbers: FloatArray) -> tuple[IntArray, tuple[str, ...]]:
-    """Bins of a number at its quantiles, and their names; equal numbers share a bin."""
+def _bins(numbers: FloatArray) -> tuple[FloatArray, tuple[str, ...]]:
+    """Largest values of the bins of a number at its quantiles, of all but the last bin, and the names of the bins."""
     edges = np.unique(np.quantile(numbers, np.arange(1, BINS) / BINS, method="lower"))
-    codes = np.searchsorted(edges, numbers, side="left")
-    if codes.max() == codes.min():  # most rows have the largest value
-        below = numbers[numbers < edges[0]].max()
-        edges, codes = np.array([below]), np.searchsorted([below], numbers, side="left")
-    names = [f"≤ {edges[0]:.3g}", *(f"{a:.3g} – {b:.3g}" for a, b in pairwise(edges))]
-    names.append(f"> {edges[-1]:.3g}")
-    seen, codes = np.unique(codes, return_inverse=True)
-    return codes.reshape(-1), tuple(names[k] for k in seen.tolist())
+    if len(edges) == 1 and edges[0] == numbers.max():  # most rows have the largest value
+        edges = numbers[numbers < edges[0]].max(keepdims=True)
+    names = [f"≤ {edges[0]:.3g}", *(f"{a:.3g} – {b:.3g}" for a, b in pairwise(edges)), f"> {edges[-1]:.3g}"]
+    if edges[-1] == numbers.max():  # nothing is above it
+        edges, names = edges[:-1], names[:-1]
+    return edges, tuple(names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -640,6 +654,9 @@ def _association_and_gap(name: str, cells: _Cells, data: LabelledData, right: Bo
         p = _permutation_p(rows.astype(np.intp), np.bincount(group, weights=right[known][used]).astype(np.intp))
     gap = Estimate(2 * float(share.mean()) - 1, 2 * low - 1, 2 * high - 1, p)
     notes = cells.column.notes
+    if not values.all():
+        left_out = quoted([cells.column.values[k] for k in np.flatnonzero(~values)])
+        notes += (f"visible and gap leave out {left_out}: too few rows with some class of {data.main.name}",)
     if not classes.all():
         notes += (f"the gap is that of {classes.sum()} of {len(classes)} classes: the others have too few rows",)
     return AuditedColumn(

@@ -233,9 +233,8 @@ def _with_inferred_groups(head: Any, rows: LabelledData) -> LabelledData:
     """The rows, with inferred groups if the head infers concepts and some are missing."""
     if not getattr(head, "_infers_concept", False) or rows.concept_known.all():
         return rows
-    with quiet():  # the fits say what there is to say
-        inferred = head._prepared(HeadData(rows, None, np.empty(0), None)).train
-    found: LabelledData = inferred.with_inferred_groups()
+    inferred, _ = head._with_inferred_concept(HeadData(rows, None, np.empty(0), None))  # the fits warn
+    found: LabelledData = inferred.train.with_inferred_groups()
     return found
 
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from tests.optional import Image
 from tests.optional import pandas as pd
-from unspur.auditing import column_labels
+from unspur.auditing import bin_labels
 from unspur.cli import main
 from unspur.embed.examples import TableExamples
 from unspur.embed.properties import content_properties, picture_properties
@@ -130,15 +130,41 @@ def test_named_columns_alone_and_bins_as_labels(table):
     assert "camera" not in told
     assert "Next: tide is a number. Add --labels FOLDER" in told.replace("\n", " ")
     told = unspur("audit", "birds.csv", "--main", "bird", "--column", "tide", *aside, "--labels", "bins")
-    labels = np.load("bins/tide.npy")
+    labels = np.load("bins/tide-bins.npy")
     assert len(labels) == N
     assert len(set(labels[labels != ""])) == 3
     command = shlex.split(told.partition("Next: ")[2].replace("\\\n", ""))
-    assert command[command.index("--concept") + 1] == "bins/tide.npy"
+    assert command[command.index("--concept") + 1] == "bins/tide-bins.npy"
     assert "Report: report.html" in unspur(*command[1:], "--max-pairs", 2)
     assert "exists" in unspur(
         "audit", "birds.csv", "--main", "bird", "--column", "tide", *aside, "--labels", "bins", code=1
     )
+
+
+@pytest.mark.parametrize("suffix", ["csv", "npz"])
+def test_bins_are_labels_of_all_rows_of_the_file(columns, table, suffix):
+    half = np.where(np.arange(N) % 2, "train", "test")
+    Z = np.column_stack([columns[name] for name in ("z0", "z1", "z2", "z3")])
+    tide = np.array([float(value) if value != "" else np.nan for value in columns["tide"]])
+    if suffix == "npz":
+        np.savez("half.npz", Z=Z, bird=columns["bird"], tide=tide, part=half)
+        options = ()
+    else:
+        rows = {**{name: columns[name] for name in ("bird", "z0", "z1", "z2", "z3", "tide")}, "part": half.tolist()}
+        with Path("half.csv").open("w", newline="") as file:
+            csv.writer(file).writerows([rows, *zip(*rows.values(), strict=True)])
+        options = ("--column", "tide")
+    file, main = f"half.{suffix}", ("--main", "bird")
+    unspur("audit", file, *main, *options, "--where", "part=train", "--labels", "bins")
+    labels = np.load("bins/tide-bins.npy")
+    assert labels[half == "train"].tolist() == bin_labels(tide[half == "train"]).tolist()
+    assert ((labels == "") == np.isnan(tide)).all()
+    concept = ("--concept", "bins/tide-bins.npy", *(("--ignore", "tide") if suffix == "csv" else ()))
+    aside = ("--where", "part=train", "--test-where", "part=test", "--max-pairs", 2)
+    assert "Report: report.html" in unspur("report", file, *main, *concept, *aside)
+    unspur("fit", file, *main, *concept, "--where", "part=train", "--max-spurious", 1, "--output", "r.safetensors")
+    told = unspur("predict", "r.safetensors", file, *main, *concept, "--where", "part=test", "--output", "p.npz")
+    assert "worst group" in told  # the bins stand beside the column that they are the bins of
 
 
 @pytest.mark.parametrize("names", [("light a", "light_a"), ("Light", "light")])
@@ -164,7 +190,7 @@ def test_bins_of_columns_whose_names_are_nearly_the_same_go_to_two_files(columns
 
 def _bins(cells):
     """Bins of the numbers in the cells of a column; "" where there is none."""
-    return column_labels(np.array([float(cell) if cell != "" else np.nan for cell in cells])).tolist()
+    return bin_labels(np.array([float(cell) if cell != "" else np.nan for cell in cells])).tolist()
 
 
 def test_an_npz_and_a_parquet_file(table):

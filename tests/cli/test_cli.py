@@ -407,7 +407,7 @@ def test_two_label_files_of_one_name_are_refused(toy, fitted, monkeypatch):
         np.save(f"{name}/label.npy", values)
     apply = ["apply", "r.safetensors", "rows.npy", "--output", "clean.npz", "--label"]
     said = invoke(*apply, "a/label.npy", "--label", "b/label.npy")
-    assert "--label b/label.npy would be written as 'label', but there already is a label of that name" in said
+    assert "b/label.npy would be written as 'label', but there already is a label of that name" in said
     invoke(*apply, "a/label.npy", code=0)  # control
     with np.load("clean.npz") as clean:
         np.testing.assert_array_equal(clean["label"], toy.y)

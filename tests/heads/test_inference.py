@@ -96,6 +96,8 @@ def test_a_concept_that_is_not_in_the_rows_leaves_classes_of_equal_weight(seed):
     concept = partly_known(400, np.where(rng.random(3000) < 0.8, TOY.y, 1 - TOY.y), seed)
     with pytest.warns(UninformativeInferenceWarning, match="not clearly better than chance. Label more rows"):
         head = GroupWeighted(unknown="infer").fit(TOY.Z, TOY.y, concept=concept)
+    with pytest.warns(UninformativeInferenceWarning):  # also where its penalty is chosen
+        tune_head(GroupWeighted(unknown="infer"), {"weight_decay": (0.1,)}, (TOY.Z, TOY.y, concept))
     balanced = ERM(balance="main").fit(TOY.Z, TOY.y)
     few = GroupWeighted().fit(TOY.Z, TOY.y, concept=concept)
     near, far = (np.linalg.norm(one.coef_ - balanced.coef_) for one in (head, few))

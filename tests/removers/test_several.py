@@ -1,5 +1,7 @@
 """Several concepts, and concepts of more than two classes, for the methods that know one binary concept at a time."""
 
+import warnings
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -7,7 +9,14 @@ from sklearn.linear_model import LogisticRegression
 
 from tests.optional import pandas as pd
 from unspur import INLP, JSE, LEACE, load
-from unspur.exceptions import GroupSizeError, LabelError, TaskLostWarning
+from unspur.exceptions import (
+    GroupSizeError,
+    InputWarning,
+    LabelError,
+    NothingRemovedWarning,
+    SearchLimitWarning,
+    TaskLostWarning,
+)
 from unspur.trace import Trace, Traces
 
 FAST = {"weight_decay": 0.1, "cv": 0.2, "random_state": 0}
@@ -30,6 +39,7 @@ def birds():
     return z, y, water, np.array(["spring", "summer", "winter"])[season]
 
 
+@pytest.mark.filterwarnings("ignore:delta='auto' is made for:unspur.exceptions.InputWarning")
 @pytest.mark.parametrize("delta", [0.0, "auto"])
 @pytest.mark.parametrize("weight_decay", [0.1, "auto"])
 def test_classes_that_have_no_room_left_end_the_search(weight_decay, delta):
@@ -280,3 +290,20 @@ def test_a_concept_called_like_a_class_of_another_has_folds_of_its_own():
     plain, alike = (JSE(random_state=0).fit(Z, y, concept={"c": c, name: other}) for name in ("other", "c=2"))
     np.testing.assert_allclose(alike.transform(Z), plain.transform(Z))
     assert plain.spurious_.dim == 3
+
+
+def test_an_automatic_shift_is_for_tasks_of_two_classes():
+    """A concept that only the task shows: with three classes its directions count as those of the concept."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=900)
+    concept = np.where(rng.random(900) < 0.3, y, rng.integers(3, size=900))
+    Z = rng.normal(size=(900, 6))
+    Z[:, :3] += 2.0 * np.eye(3)[y]
+    jse = JSE(delta="auto", random_state=0, weight_decay=0.1, max_pairs=20)
+    with warnings.catch_warnings():
+        for category in (TaskLostWarning, NothingRemovedWarning, SearchLimitWarning):
+            warnings.simplefilter("ignore", category)
+        with pytest.warns(InputWarning, match="delta='auto' is made for a task of two classes"):
+            jse.fit(Z, y, concept=concept)
+    with pytest.warns(NothingRemovedWarning):  # the control: without it, and with Δ = 0, there is no such warning
+        JSE(random_state=0, weight_decay=0.1).fit(Z, y, concept=concept == 1)

@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +15,7 @@ from unspur.cli.completion import columns_of
 from unspur.cli.console import echo_json, progress_bar, say, say_command, show
 from unspur.cli.data import check_labels, read_rows
 from unspur.cli.options import (
+    Conditions,
     LocalPath,
     RowOptions,
     cluster_option,
@@ -32,10 +33,9 @@ from unspur.cli.options import (
 from unspur.cli.report import is_column, refuse_unread_dataset, root_option, row_content
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from unspur._typing import Array
-    from unspur.auditing import Audit
     from unspur.io.table import Table
 
 
@@ -105,7 +105,7 @@ def audit_command(
     from unspur.auditing import audit
 
     main = given.main
-    asked, table = _read(given, columns, shown)
+    asked, table = _read(given, columns, shown, given.where)
     n_rows_total = len(table.Z)
     table, sampling_notes = _sampled(table, max_rows, seed)
     names = asked if columns or table.features is not None else tuple(name for name in table.columns if name != "id")
@@ -144,7 +144,11 @@ def audit_command(
         notes=(*sampling_notes, *found.notes),
         n_rows_total=n_rows_total,
     )
-    written = {} if labels is None else _write_labels(labels, found, audited, table, overwrite=force)
+    written = {}
+    if labels is not None and (numbers := [column.name for column in found.flagged if column.kind == "number"]):
+        # Bins are for all rows of the file; properties of content are known of those that were audited.
+        whole = table if table.kept is None else _read(given, columns, shown, ())[1]
+        written = _write_labels(labels, numbers, audited, table, whole, overwrite=force)
     next_command = None
     first = found.recommended
     if first is not None and (first.kind != "number" or first.name in written):
@@ -173,8 +177,10 @@ def audit_command(
         )
 
 
-def _read(given: RowOptions[str], columns: tuple[str, ...], shown: str | None) -> tuple[tuple[str, ...], Table]:
-    """Columns to audit, and the rows with all columns that are not features.
+def _read(
+    given: RowOptions[str], columns: tuple[str, ...], shown: str | None, where: Conditions
+) -> tuple[tuple[str, ...], Table]:
+    """Columns to audit, and the rows that meet the conditions with all columns that are not features.
 
     Of a store or a .npz, whose features are apart, the columns to audit are only those of --column.
     """
@@ -192,7 +198,8 @@ def _read(given: RowOptions[str], columns: tuple[str, ...], shown: str | None) -
     ignore = tuple(name for name in given.ignore if name not in names)
     # Of a store or .npz file, whose features are apart, every label is audited.
     classes = (given.main, *asked) if asked or content else None
-    table = read_rows(given.file, names, ignore, given.where, classes=classes, cluster_column=given.clusters)
+    options: Any = {"others": (given.where,), "classes": classes, "cluster_column": given.clusters}
+    table = read_rows(given.file, names, ignore, where, **options)
     check_labels(table, given.main, ())
     return asked, table
 
@@ -223,35 +230,38 @@ def _properties(name: str, table: Table, root: Path | None, *, allow_outside: bo
 
 
 def _write_labels(
-    folder: Path, found: Audit, given: dict[str, Array], table: Table, *, overwrite: bool
+    folder: Path, names: Sequence[str], audited: Mapping[str, Array], table: Table, whole: Table, *, overwrite: bool
 ) -> dict[str, str]:
-    """Write the bins of flagged numeric columns as .npy files of text; returns the file of each column.
+    """Write the bins of numeric columns as .npy files of text; returns the file of each column.
 
-    A file has a line for each row of the table, "" (missing) for rows that were not used.
+    A file has a line for each row of the `whole` file: its bin of those that were audited, or "" if it is missing.
     """
     import numpy as np
 
     from unspur._files import atomic
-    from unspur.auditing import column_labels
+    from unspur.auditing import bin_labels
 
-    rows = len(table.Z) if table.file_rows is None else table.file_rows
-    names_of_files, written = _file_names(given), {}
-    for column in found.flagged:
-        if column.kind != "number":
-            continue
-        path = folder / names_of_files[column.name]
-        folder.mkdir(parents=True, exist_ok=True)
-        names = column_labels(given[column.name])
-        labels = np.full(rows, "", dtype=names.dtype)
-        labels[slice(None) if table.kept is None else table.kept] = names
+    names_of_files, written = _file_names(audited), {}
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        if name in whole.columns:
+            labels = bin_labels(whole.label(name), audited[name])
+        else:
+            bins = bin_labels(audited[name])
+            labels = np.full(len(whole.Z), "", dtype=bins.dtype)
+            labels[slice(None) if table.kept is None else table.kept] = bins
+        path = folder / names_of_files[name]
         with atomic(path, overwrite=overwrite) as temporary, temporary.open("wb") as file:
             np.save(file, labels, allow_pickle=False)
-        written[column.name] = str(path)
+        written[name] = str(path)
     return written
 
 
 def _file_names(columns: Iterable[str]) -> dict[str, str]:
-    """A file for each column, in letters and digits of its name; no two are the same, whether or not case counts."""
+    """A file for the bins of each column, in letters and digits of its name; none are the same if case does not count.
+
+    They are not called as the column alone, which rows may have beside them.
+    """
     names: dict[str, str] = {}
     taken: set[str] = set()
     for column in columns:
@@ -259,5 +269,5 @@ def _file_names(columns: Iterable[str]) -> dict[str, str]:
         numbered = (plain if number == 1 else f"{plain}-{number}" for number in count(1))
         name = next(name for name in numbered if name.casefold() not in taken)
         taken.add(name.casefold())
-        names[column] = f"{name}.npy"
+        names[column] = f"{name}-bins.npy"
     return names

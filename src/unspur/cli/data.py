@@ -328,8 +328,8 @@ def carry_labels(table: Table, labels: Sequence[str]) -> Table:
             columns.pop(name, None)
             if stem in columns:
                 raise InputError(
-                    f"--label {name} would be written as {stem!r}, but there already is a label of that name. Rename "
-                    "one."
+                    f"{name} would be written as {stem!r}, but there already is a label of that name. Leave that out "
+                    f"with --ignore {stem}, or rename the file."
                 )
             columns[stem] = column
     return replace(table, columns=columns)

@@ -26,7 +26,6 @@ from unspur.heads.inference import PROBE_TOL, infer_concept
 from unspur.options import SGD
 from unspur.rows import MAIN, Block
 from unspur.solvers.coordinates import LogisticCoordinates
-from unspur.solvers.descent import is_quiet
 from unspur.solvers.logistic import LinearLogits, LinearModel, average, loss_and_residual, solve_softmax
 
 #: Effective number of rows that AFR needs.
@@ -171,16 +170,22 @@ class GroupWeighted(SolverHead):
     def _prepared(self, data: HeadData) -> HeadData:
         if not self._infers_concept:
             return super()._prepared(data)
+        inferred, note = self._with_inferred_concept(data)
+        if note:
+            warnings.warn(note, UninformativeInferenceWarning, stacklevel=4)
+        return inferred
+
+    def _with_inferred_concept(self, data: HeadData) -> tuple[HeadData, str]:
+        """The data with concepts inferred; and a warning if they are no better than a guess, else ""."""
         if not self._is_exact:
             raise InputError("unknown='infer' needs solver='exact', which takes weights of rows; got SGD.")
         labelled = with_duplicates_as_clusters(self, data.train)
         found = infer_concept(GroupWeighted(tol=PROBE_TOL), labelled, generator(self.random_state))
         if found is None:
-            return replace(data, train=data.train.with_labels())
-        if not found.better_than_chance and not is_quiet():
-            warnings.warn(found.note, UninformativeInferenceWarning, stacklevel=4)
+            return replace(data, train=data.train.with_labels()), ""
         train = replace(data.train, inferred=found.probability)
-        return replace(data, train=train, notes=(*data.notes, found.note))
+        inferred = replace(data, train=train, notes=(*data.notes, found.note))
+        return inferred, "" if found.better_than_chance else found.note
 
     def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
         rows = data.train

@@ -48,9 +48,9 @@ MAX_ROW_LOSS = 2.0
 OUTLIER_SAMPLE_ROWS = 2000
 #: Directions whose variance is below this share of the largest are rounding errors, not information.
 MIN_VARIANCE_SHARE = {4: 1e-10, 8: 1e-13}
-#: The same for the standard deviation of a column, as a share of this quantile of all columns: one column in other
+#: The same for the standard deviation of a column, as a share of this quantile of all columns: some columns in other
 #: units may be far wider than those that carry the information.
-MIN_DEVIATION_SHARE, WIDTH_QUANTILE = {4: 1e-7, 8: 1e-12}, 0.75
+MIN_DEVIATION_SHARE, WIDTH_QUANTILE = {4: 1e-7, 8: 1e-12}, 0.5
 #: Variances above this share of the largest keep enough digits in products of rows with each other.
 MIN_GRAM_SHARE = 1e-8
 #: A note reports columns this many times as wide as most, and values this many spreads away from the median.

@@ -26,7 +26,7 @@ from unspur._validation import (
     sgd_settings,
 )
 from unspur.criteria import SMALLEST_GROUP, DirectionTests, Role
-from unspur.exceptions import EmptySubspaceError, SearchLimitWarning, SlowFitWarning, TaskLostWarning
+from unspur.exceptions import EmptySubspaceError, InputWarning, SearchLimitWarning, SlowFitWarning, TaskLostWarning
 from unspur.options import SGD, PaperVariant
 from unspur.removers.joint import (
     WEIGHT_DECAYS,
@@ -72,6 +72,11 @@ _SPEED_ADVICE = (
     "For a faster fit, use a larger weight_decay (0.1 or 1), limit max_spurious and max_main, or reduce the features "
     "with PCA. To continue the search, raise max_pairs."
 )
+_AUTO_DELTA_OF_CLASSES = (
+    "delta='auto' is made for a task of two classes. With more, each class is taken against the rest, the shift is "
+    "that of one class, and directions of the other classes may count as those of the concept, so the task can be "
+    "removed. Use delta=0."
+)
 
 
 class JSE(DirectionRemover):
@@ -91,7 +96,8 @@ class JSE(DirectionRemover):
     delta : float or "auto", default=0.0
         Shift Δ of the second test (specific), for when one label is easier to predict than the other. "auto" sets it to
         the difference in held-out loss between the best direction of the concept and the best one of the main task,
-        each estimated alone, and carries the error of that difference into the test.
+        each estimated alone, and carries the error of that difference into the test. It is for tasks of two classes;
+        with more it can remove the task, and an InputWarning says so.
     balance : {"none", "concept", "main", "group"}, default="group"
         Classes that get equal total weight in the estimation of a pair.
     weight_decay : float or "auto", default="auto"
@@ -281,6 +287,8 @@ class JSE(DirectionRemover):
         with self._fitting(X):
             self._validate_params()
             data = FitData.read(self, train, validation, needs_y=True)
+            if self.delta == "auto" and data.train.n_classes > 2:
+                warnings.warn(_AUTO_DELTA_OF_CLASSES, InputWarning, stacklevel=3)
             inside, span = data.to_span_coordinates() if SGD.of(self.solver) is None else (data, None)
             found, metric = self._fit_in_metric(inside)
             self._set_fitted(data, found, span, *self._removal(found, metric))

@@ -30,6 +30,8 @@ MAX_SHELL_SHARE, SHELL_FACTOR = 1 / 3, 8.0
 #: Rounding may move a row by at most this share of the distance between kept rows, or any row would match another; rows
 #: on which that distance is measured, and copies of a row that are skipped.
 MAX_SPACING_SHARE, SPACING_ROWS, MAX_COPIES = 0.1, 1000, 8
+#: Rows that columns are scaled by; with fewer there is no sketch, and only rows that are exactly equal are found.
+MIN_SCALE_ROWS = 10
 #: Longest Dask array whose hashes, 8 bytes each, are brought to the host and kept.
 MAX_HASHES = 50_000_000
 
@@ -53,19 +55,24 @@ class Sketch:
     @classmethod
     @np.errstate(over="ignore", invalid="ignore")  # such rows are refused where they are checked
     def of(cls, blocks: Iterable[Array], n_rows: int) -> Self | None:
-        """The sketch of rows that come in blocks; None of no rows."""
+        """The sketch of rows that come in blocks; None of few rows, and of copies of a single one."""
         step, seen = max(1, -(-n_rows // MAX_KEPT_ROWS)), 0
         centre = scale = None
+        equal: list[Array] = []  # kept rows of blocks before the first in which rows differ, held once
         points: list[Array] = []
         for block in blocks:
-            if centre is None or scale is None:
-                sample = np.asarray(to_numpy(block[: max(2, BLOCK_SIZE // block.shape[1])]), dtype=np.float64)
-                if not len(sample):
-                    continue
-                centre, deviation = sample.mean(axis=0), sample.std(axis=0)
-                scale = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=deviation > 0)
             first = -seen % step
             seen += len(block)
+            if centre is None or scale is None:
+                apart = max(1, len(block) * block.shape[1] // BLOCK_SIZE)
+                sample = np.asarray(to_numpy(block[::apart]), dtype=np.float64)
+                deviation = sample.std(axis=0) if len(sample) >= MIN_SCALE_ROWS else np.zeros(block.shape[1])
+                if not deviation.any():
+                    equal.append(np.broadcast_to(sample[:1], (len(range(first, len(block), step)), block.shape[1])))
+                    continue
+                centre = sample.mean(axis=0)
+                scale = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=deviation > 0)
+                points = [_projected(rows, centre, scale).astype(np.float32) for rows in equal]
             stride = step * _rows_at_once(block)
             parts = (block[start : start + stride : step] for start in range(first, len(block), stride))
             points += [_projected(part, centre, scale).astype(np.float32) for part in parts]

@@ -370,7 +370,7 @@ def one_warning() -> Iterator[None]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Context of fits that are only tried, and say nothing of themselves.
+    """Context of fits that are only tried: they do not say whether they converged.
 
     Unlike `warnings.catch_warnings`, which changes filters of the whole process, it is safe where fits run in threads.
     """
@@ -381,14 +381,9 @@ def quiet() -> Iterator[None]:
         _QUIET.reset(token)
 
 
-def is_quiet() -> bool:
-    """Whether a surrounding block is `quiet`."""
-    return _QUIET.get()
-
-
 def warn_not_converged(kind: str, text: str) -> None:
     """Issue a NotConvergedWarning, or hold it back for the surrounding `one_warning`, unless in a `quiet` block."""
-    if is_quiet():
+    if _QUIET.get():
         return
     held = _HELD.get()
     if held is None:
