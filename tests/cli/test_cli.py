@@ -90,7 +90,7 @@ def test_fit_apply_and_evaluate_on_every_kind_of_file(toy, tmp_path, monkeypatch
     np.testing.assert_allclose(clean, removal.removal_(toy.Z), atol=1e-12)
     assert np.abs((clean - removal.removal_.centre) @ removal.spurious_.basis).max() < 1e-9
     results = json.loads(invoke("evaluate", "removal.safetensors", *names, "--json", code=0))
-    layers = {"as it is", "as it is, group-weighted", "removed", "removed, group-weighted"}
+    layers = {"no removal", "no removal, group-weighted", "removed", "removed, group-weighted"}
     assert layers | {"selection_notes", "verdict", "notes"} == set(results)
     for name in layers:  # each penalty, and what depends on it
         by_penalty = {line["penalty"]: line["worst"] for line in results[name]["worst_by_penalty"]}

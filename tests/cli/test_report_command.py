@@ -93,7 +93,7 @@ def test_figures_are_those_of_evaluate(toy, tmp_path, monkeypatch, own_test_file
     rows = ["train.npz", *LABELS, *(["--test", "test.npz"] if own_test_file else []), "--seed", "3", "--json"]
     evaluated = json.loads(unspur("evaluate", "r.safetensors", *rows))
     told = json.loads(unspur("report", *rows, "--removal", "r.safetensors"))
-    for judged, name in zip(told["results"], ("as it is", "removed"), strict=True):
+    for judged, name in zip(told["results"], ("no removal", "removed"), strict=True):
         for ours, theirs in zip(judged["accuracy"]["groups"], evaluated[name]["groups"], strict=True):
             assert {key: ours[key] for key in ("main", "concept", "rows", "correct")} == {
                 key: theirs[key] for key in ("main", "concept", "rows", "correct")

@@ -275,11 +275,11 @@ def test_last_layers_are_evaluated_in_all_combinations(birds):
     unspur("fit", *write(gaps, "csv"), *FAST)
     gaps.iloc[::2].to_csv("test.csv", index=False)
     told = json.loads(unspur("evaluate", "r.safetensors", "rows.csv", *SEVERAL, "--test", "test.csv", "--json")[0])
-    for name in ("as it is", "removed"):
+    for name in ("no removal", "removed"):
         assert told[name]["names"] == ["bird", "water", "season"]
         assert len(told[name]["groups"]) == 12
         assert (told[name]["rows"], told[name]["ungrouped_rows"]) == (450, 15)
-    assert told["removed"]["group_average"] != told["as it is"]["group_average"]
+    assert told["removed"]["group_average"] != told["no removal"]["group_average"]
     classes = ["--main", "season", "--concept", "water", "--ignore", "bird"]
     birds.to_csv("rows.csv", index=False)
     told = json.loads(unspur("evaluate", "r.safetensors", "rows.csv", *classes, "--json")[0])

@@ -90,7 +90,7 @@ def evaluate(removal: str, given: RowOptions[str], seed: int, as_json: bool) -> 
     rows = with_test_rows(splits.rows, seed, given.clusters)
     notes = splits.notes + note_shared_rows(rows) + note_single_classes(rows["test"])
     found = evaluate_removal(Evaluator.of(rows, seed), remover, cleaned(remover, rows))
-    results = dict(zip(("as it is", "removed"), found.results, strict=True))
+    results = dict(zip((NO_REMOVAL, "removed"), found.results, strict=True))
     caveat = caveat_about_test_rows(remover, splits.rows.get("test"), given.file)
     if as_json:
         heads = {name: result.of_head() for name, result in results.items()}
@@ -98,7 +98,6 @@ def evaluate(removal: str, given: RowOptions[str], seed: int, as_json: bool) -> 
         verdict = accuracy_verdict(found.results)
         echo_json({**heads, "selection_notes": found.selection_notes, "verdict": verdict, "notes": [*notes, caveat]})
         return
-    results = dict(zip((NO_REMOVAL, "removed"), found.results, strict=True))
     accuracies, penalties = accuracies_and_penalties(results)
     show(group_table(accuracies, penalties=penalties))
     say()
