@@ -111,6 +111,7 @@ def test_fit_saves_the_classifier_of_python_and_says_what_was_chosen(here):
     assert "1 of 6 directions carries background, 1 carries bird." in words
     assert f"with weight decay {model.selection_.penalty:g}, which had the smallest held-out loss" in words
     assert "Guessing has 0.6931." in words
+    assert ("that was tried, so another may be better" in words) == bool(model.selection_.grid_edge)
     assert all(f"{loss:.4f} at {tried['weight_decay']:g}" in words for tried, loss in model.selection_.results)
     assert max(map(len, said.splitlines())) <= 80
     following = [line.removeprefix("Next: ") for line in said.replace("\\\n", "").splitlines() if "Next: " in line]

@@ -334,9 +334,10 @@ def _print_trace(remover: Remover, *, whole: bool) -> None:
 def _head_text(classifier: RobustClassifier) -> str:
     chosen = classifier.selection_
     losses = ", ".join(f"{loss:.4f} at {tried['weight_decay']:g}" for tried, loss in chosen.results)
+    edge = f" It is the {chosen.grid_edge} that was tried, so another may be better." if chosen.grid_edge else ""
     return (
         f"The head is {type(classifier.head_).__name__} with weight decay {chosen.penalty:g}, which had the smallest "
-        f"held-out loss: {losses}. Guessing has {math.log(len(classifier.classes_)):.4f}."
+        f"held-out loss: {losses}. Guessing has {math.log(len(classifier.classes_)):.4f}.{edge}"
     )
 
 
@@ -350,6 +351,7 @@ def _as_json(remover: Remover, classifier: RobustClassifier | None) -> dict[str,
         "metric": getattr(remover, "metric_", None),
         "metric_losses": {f"{metric:g}": loss for metric, (loss, _) in getattr(remover, "metric_losses_", {}).items()},
         "penalty": None if chosen is None else chosen.penalty,
+        "grid_edge": "" if chosen is None else chosen.grid_edge,
         "held_out_losses": [] if chosen is None else [{**tried, "loss": loss} for tried, loss in chosen.results],
         "notes": [] if classifier is None else list(classifier.notes_),
         "task_lost": bool(getattr(remover, "task_removed_warning", "")),
