@@ -150,6 +150,29 @@ def test_new_rows_are_not_taken_for_rows_of_a_fit_whose_first_rows_are_equal(kin
     assert "500 of the 500 rows measured" in _used(leace, z[2500:].astype(np.float32))  # the control
 
 
+@pytest.mark.parametrize("kind", ["wide", "wide, in few rows", "small row groups"])
+def test_rounded_rows_are_recognised_where_blocks_have_few_rows(kind, tmp_path):
+    rng = np.random.default_rng(0)
+    n, d = {"wide": (240, 30_000), "wide, in few rows": (30, 60_000), "small row groups": (200, 20)}[kind]
+    z, concept = rng.standard_normal((n, d)), np.arange(n) % 2
+    rows = z
+    if kind == "small row groups":
+        pa = pytest.importorskip("pyarrow")
+        table = pa.table({f"z{i}": z[:, i] for i in range(d)})
+        pytest.importorskip("pyarrow.parquet").write_table(table, tmp_path / "rows.parquet", row_group_size=5)
+        rows = open_rows(tmp_path / "rows.parquet", features=[f"z{i}" for i in range(d)])
+    leace = LEACE().fit(rows, concept=concept)
+    assert f"{n} of the {n} rows measured equal" in _used(leace, z.astype(np.float16).astype(np.float64))
+    assert _used(leace, rng.standard_normal((n, d))) == ""
+
+
+@pytest.mark.parametrize("constant", [0.1, 1e5 / 3])
+def test_a_constant_column_does_not_hide_rounded_rows(constant):
+    rng = np.random.default_rng(0)
+    z, concept = np.column_stack([rng.standard_normal((400, 20)), np.full(400, constant)]), np.arange(400) % 2
+    assert "400 of the 400 rows measured equal" in _used(LEACE().fit(z, concept=concept), z.astype(np.float32))
+
+
 def test_new_rows_are_not_taken_for_rows_of_a_fit_in_parts_of_one_row():
     rng = np.random.default_rng(0)
     z, concept = rng.standard_normal((900, 20)), np.arange(900) % 2

@@ -484,7 +484,7 @@ def _missing(array: Array) -> BoolArray:
 
 
 def bin_labels(numbers: Any, audited: Any = None) -> Array:
-    """The bin of each number, as text, shape (n,); "" where it is missing.
+    """The bin of each number, as text, shape (n,); "" where it is missing, or no number.
 
     Bins are those of an audit of the numbers `audited`, a part of them; of all by default. Raises LabelError for
     numbers that have no bins.
@@ -494,12 +494,17 @@ def bin_labels(numbers: Any, audited: Any = None) -> Array:
         raise LabelError(f"The column has no classes: {column}.")
     if column.edges is None:
         raise LabelError("The column has no bins: it has few different values.")
-    array = one_per_row(numbers)
-    missing = _missing(array)
-    codes = np.full(len(array), -1, dtype=np.intp)
-    known = _sortable(array[~missing])[0].astype(np.float64)
-    codes[~missing] = np.searchsorted(column.edges, known, side="left")
-    return np.array([*column.values, ""])[codes]
+    values = [_as_number(value) for value in one_per_row(numbers).ravel().tolist()]
+    codes = np.searchsorted(column.edges, values, side="left")
+    return np.array([*column.values, ""])[np.where(np.isnan(values), -1, codes)]
+
+
+def _as_number(value: Any) -> float:
+    """A value as a number; NaN if it is missing or none, as text in rows that were not audited may be."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan
 
 
 def _sortable(known: Array) -> tuple[Array, bool, bool]:
@@ -534,10 +539,10 @@ def _bins(numbers: FloatArray) -> tuple[FloatArray, tuple[str, ...]]:
     edges = np.unique(np.quantile(numbers, np.arange(1, BINS) / BINS, method="lower"))
     if len(edges) == 1 and edges[0] == numbers.max():  # most rows have the largest value
         edges = numbers[numbers < edges[0]].max(keepdims=True)
-    names = [f"≤ {edges[0]:.3g}", *(f"{a:.3g} – {b:.3g}" for a, b in pairwise(edges)), f"> {edges[-1]:.3g}"]
-    if edges[-1] == numbers.max():  # nothing is above it
-        edges, names = edges[:-1], names[:-1]
-    return edges, tuple(names)
+    elif edges[-1] == numbers.max():  # nothing is above it
+        edges = edges[:-1]
+    names = (f"≤ {edges[0]:.3g}", *(f"{a:.3g} – {b:.3g}" for a, b in pairwise(edges)), f"> {edges[-1]:.3g}")
+    return edges, names
 
 
 @dataclass(frozen=True, slots=True)

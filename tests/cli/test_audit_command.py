@@ -141,6 +141,20 @@ def test_named_columns_alone_and_bins_as_labels(table):
     )
 
 
+def test_numbers_with_nulls_in_parquet_are_audited_as_empty_cells_of_a_csv_are(columns, table):
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({name: columns[name] for name in ("bird", "z0", "z1", "z2", "z3")})
+    camera = pd.Series(np.arange(N) % 3).astype(float)
+    camera[::9] = np.nan
+    frame.assign(camera=camera).to_parquet("nulls.parquet")
+    frame.assign(camera=camera).to_csv("nulls.csv", index=False)
+    of = {
+        file: json.loads(unspur("audit", file, "--main", "bird", "--json")) for file in ("nulls.parquet", "nulls.csv")
+    }
+    assert [column["name"] for column in of["nulls.parquet"]["columns"]] == ["camera"]
+    assert of["nulls.parquet"]["columns"][0]["gap"] == pytest.approx(of["nulls.csv"]["columns"][0]["gap"], abs=1e-6)
+
+
 @pytest.mark.parametrize("suffix", ["csv", "npz"])
 def test_bins_are_labels_of_all_rows_of_the_file(columns, table, suffix):
     half = np.where(np.arange(N) % 2, "train", "test")

@@ -271,7 +271,7 @@ def test_a_store_with_a_budget_keeps_its_columns(tmp_path):
 def test_apply_writes_the_same_files_with_clean_features(toy, here, name, more):
     removal = fit(name, *LABELS, "--ignore", "split")
     told = json.loads(invoke("apply", "r.safetensors", f"{name}/*.parquet", "--output", "clean", "--json", code=0))
-    assert told == {"output": "clean", "rows": 900, "features": 6, "removed": 1, "strength": 1.0}
+    assert told == {"output": "clean", "rows": 900, "n_features": 6, "n_removed": 1, "strength": 1.0}
     assert sorted(path.name for path in Path("clean").iterdir()) == [f"part-{k}.parquet" for k in range(3)]
     features = None if name == "big" else [f"z{j}" for j in range(6)]
     clean = open_rows("clean", features=features)

@@ -283,6 +283,7 @@ def _fit_warnings_as_notes() -> Iterator[None]:
     from unspur.exceptions import (
         ClusterWarning,
         FewRowsWarning,
+        InputWarning,
         NothingRemovedWarning,
         SearchLimitWarning,
         TaskLostWarning,
@@ -290,7 +291,7 @@ def _fit_warnings_as_notes() -> Iterator[None]:
         WithFields,
     )
 
-    noted = (ClusterWarning, FewRowsWarning, UsedRowsWarning)
+    noted = (ClusterWarning, FewRowsWarning, InputWarning, UsedRowsWarning)
     show_otherwise, printed = warnings.showwarning, set[str]()
 
     def note(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:

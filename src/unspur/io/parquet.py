@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -116,13 +117,32 @@ def feature_columns(path: Path, schema: Any, apart: Sequence[str]) -> list[str]:
 
 
 def label_like_fields(path: Path) -> list[str]:
-    """Columns that do not look like features: anything but floats and, if there is a column of lists, the others."""
+    """Columns that do not look like features: all but floats without nulls; of a file with lists, all but the lists.
+
+    Floats with nulls are whole numbers or labels of which some are missing.
+    """
     schema = parquet_schema(path)
     from pyarrow import types
 
     fields = [field for field in schema if field.name not in index_columns(schema)]
-    lists = any(is_list(field.type) for field in fields)
-    return [field.name for field in fields if not is_list(field.type) and (lists or not types.is_floating(field.type))]
+    lists, missing = any(is_list(field.type) for field in fields), _columns_with_nulls(path)
+    return [
+        field.name
+        for field in fields
+        if not is_list(field.type) and (lists or not types.is_floating(field.type) or field.name in missing)
+    ]
+
+
+def _columns_with_nulls(path: Path) -> set[str]:
+    """Columns in which some row group has nulls, as far as the file says."""
+    found = set()
+    with opened(path) as file, readable(path):
+        about = file.metadata
+        for i, j in product(range(about.num_row_groups), range(about.num_columns)):
+            column = about.row_group(i).column(j)
+            if column.statistics is not None and column.statistics.null_count:
+                found.add(column.path_in_schema)
+    return found
 
 
 def parquet_schema(path: Path) -> Any:

@@ -26,7 +26,14 @@ from unspur._validation import (
     sgd_settings,
 )
 from unspur.criteria import SMALLEST_GROUP, DirectionTests, Role
-from unspur.exceptions import EmptySubspaceError, InputWarning, SearchLimitWarning, SlowFitWarning, TaskLostWarning
+from unspur.exceptions import (
+    EmptySubspaceError,
+    InputWarning,
+    Parameter,
+    SearchLimitWarning,
+    SlowFitWarning,
+    TaskLostWarning,
+)
 from unspur.options import SGD, PaperVariant
 from unspur.removers.joint import (
     WEIGHT_DECAYS,
@@ -73,9 +80,9 @@ _SPEED_ADVICE = (
     "with PCA. To continue the search, raise max_pairs."
 )
 _AUTO_DELTA_OF_CLASSES = (
-    "delta='auto' is made for a task of two classes. With more, each class is taken against the rest, the shift is "
+    "{auto} is made for a task of two classes. With more, each class is taken against the rest, the shift is "
     "that of one class, and directions of the other classes may count as those of the concept, so the task can be "
-    "removed. Use delta=0."
+    "removed. Use {zero}."
 )
 
 
@@ -288,7 +295,8 @@ class JSE(DirectionRemover):
             self._validate_params()
             data = FitData.read(self, train, validation, needs_y=True)
             if self.delta == "auto" and data.train.n_classes > 2:
-                warnings.warn(_AUTO_DELTA_OF_CLASSES, InputWarning, stacklevel=3)
+                fields = {"auto": Parameter("delta", "auto"), "zero": Parameter("delta", 0)}
+                warnings.warn(InputWarning(_AUTO_DELTA_OF_CLASSES, **fields), stacklevel=3)
             inside, span = data.to_span_coordinates() if SGD.of(self.solver) is None else (data, None)
             found, metric = self._fit_in_metric(inside)
             self._set_fitted(data, found, span, *self._removal(found, metric))

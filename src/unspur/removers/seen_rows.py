@@ -32,6 +32,8 @@ MAX_SHELL_SHARE, SHELL_FACTOR = 1 / 3, 8.0
 MAX_SPACING_SHARE, SPACING_ROWS, MAX_COPIES = 0.1, 1000, 8
 #: Rows that columns are scaled by; with fewer there is no sketch, and only rows that are exactly equal are found.
 MIN_SCALE_ROWS = 10
+#: Smallest deviation of a column that counts, relative to its values, and to the deviation of the others.
+MIN_DIGITS, MIN_WIDTH = 1e-13, 1e-6
 #: Longest Dask array whose hashes, 8 bytes each, are brought to the host and kept.
 MAX_HASHES = 50_000_000
 
@@ -58,21 +60,34 @@ class Sketch:
         """The sketch of rows that come in blocks; None of few rows, and of copies of a single one."""
         step, seen = max(1, -(-n_rows // MAX_KEPT_ROWS)), 0
         centre = scale = None
-        equal: list[Array] = []  # kept rows of blocks before the first in which rows differ, held once
+        first_blocks: list[Array] = []  # kept rows of blocks before there are enough rows that differ
+        samples: list[FloatArray] = []
         points: list[Array] = []
         for block in blocks:
             first = -seen % step
             seen += len(block)
             if centre is None or scale is None:
-                apart = max(1, len(block) * block.shape[1] // BLOCK_SIZE)
+                apart = max(1, min(len(block) * block.shape[1] // BLOCK_SIZE, len(block) // MIN_SCALE_ROWS))
                 sample = np.asarray(to_numpy(block[::apart]), dtype=np.float64)
-                deviation = sample.std(axis=0) if len(sample) >= MIN_SCALE_ROWS else np.zeros(block.shape[1])
-                if not deviation.any():
-                    equal.append(np.broadcast_to(sample[:1], (len(range(first, len(block), step)), block.shape[1])))
+                if len(sample) and (sample == sample[0]).all():  # one row stands for all
+                    samples.append(sample[:1])
+                    number = len(range(first, len(block), step))
+                    first_blocks.append(np.broadcast_to(sample[:1], (number, block.shape[1])))
+                else:
+                    samples.append(sample)
+                    first_blocks.append(block[first::step])
+                sample = np.concatenate(samples)
+                found = _scale(sample)
+                if seen < MIN_SCALE_ROWS or not found.any():
                     continue
-                centre = sample.mean(axis=0)
-                scale = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=deviation > 0)
-                points = [_projected(rows, centre, scale).astype(np.float32) for rows in equal]
+                centre, scale = sample.mean(axis=0), found
+                stretches = (
+                    rows[at : at + _rows_at_once(rows)]
+                    for rows in first_blocks
+                    for at in range(0, len(rows), _rows_at_once(rows))
+                )
+                points = [_projected(rows, centre, scale).astype(np.float32) for rows in stretches]
+                continue
             stride = step * _rows_at_once(block)
             parts = (block[start : start + stride : step] for start in range(first, len(block), stride))
             points += [_projected(part, centre, scale).astype(np.float32) for part in parts]
@@ -97,6 +112,18 @@ class Sketch:
         some = self.points[:: max(1, len(self.points) // SPACING_ROWS)]
         distance = cKDTree(self.points).query(some, k=np.arange(1, min(MAX_COPIES, len(self.points)) + 1))[0]
         return float(np.median(np.where(distance > 0, distance, np.inf).min(axis=1)))
+
+
+def _scale(sample: FloatArray) -> FloatArray:
+    """One over the deviation of each column; 0 for those that rounding alone may change.
+
+    These are constant up to rounding, or so narrow beside the others that half precision has no digits for them.
+    """
+    deviation = sample.std(axis=0)
+    varying = deviation > MIN_DIGITS * np.abs(sample).max(axis=0)
+    if varying.any():
+        varying &= deviation > MIN_WIDTH * np.quantile(deviation[varying], 0.75, method="higher")
+    return np.asarray(np.divide(1.0, deviation, out=np.zeros_like(deviation), where=varying))
 
 
 #: Hashes of the rows (None: too many to keep), the fingerprint of all, and their sketches.
