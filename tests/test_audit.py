@@ -247,7 +247,10 @@ def test_numbers_are_binned_and_rare_values_pooled(rows):
     assert np.array_equal(bin_labels(zeros, part)[: N // 4], bin_labels(part))
     assert set(bin_labels(np.append(zeros, 9.0), part)) == set(bin_labels(part))
     assert np.array_equal(bin_labels(zeros.astype(str)), bin_labels(zeros))
-    assert bin_labels([*zeros.astype(str), "unknown", "-", None], zeros)[-3:].tolist() == ["", "", ""]
+    odd = ["unknown", "-", "1_0", None]
+    assert bin_labels([*zeros.astype(str), *odd], zeros)[-4:].tolist() == ["", "", "", ""]
+    years = np.repeat(np.arange(1990.0, 2023.0), 10)
+    assert set(bin_labels(years)) == {"≤ 2000", "2000 – 2011", "> 2011"}
     assert set(bin_labels(zeros)) == {"≤ 0", "> 0"}
     assert np.mean(bin_labels(-zeros) == bin_labels(-zeros)[np.argmax(-zeros)]) > 0.7
     with pytest.raises(LabelError, match="constant"):

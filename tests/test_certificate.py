@@ -173,6 +173,14 @@ def test_a_constant_column_does_not_hide_rounded_rows(constant):
     assert "400 of the 400 rows measured equal" in _used(LEACE().fit(z, concept=concept), z.astype(np.float32))
 
 
+def test_new_rows_are_not_taken_for_rows_of_a_fit_beside_a_wide_column_of_few_values():
+    rng = np.random.default_rng(0)
+    z = np.column_stack([1e3 * rng.integers(20, 200, size=2500), rng.normal(0, 0.01, size=(2500, 2))])
+    leace = LEACE().fit(z[:2000], concept=np.arange(2000) % 2)
+    assert _used(leace, z[2000:]) == ""
+    assert "500 of the 500 rows measured" in _used(leace, z[:500])  # the control
+
+
 def test_new_rows_are_not_taken_for_rows_of_a_fit_in_parts_of_one_row():
     rng = np.random.default_rng(0)
     z, concept = rng.standard_normal((900, 20)), np.arange(900) % 2

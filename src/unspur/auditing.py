@@ -501,10 +501,26 @@ def bin_labels(numbers: Any, audited: Any = None) -> Array:
 
 def _as_number(value: Any) -> float:
     """A value as a number; NaN if it is missing or none, as text in rows that were not audited may be."""
+    if isinstance(value, str) and not re.fullmatch(r"\s*[-+0-9.eE]+\s*", value, re.ASCII):
+        return math.nan
     try:
         return float(value)
     except (TypeError, ValueError):
         return math.nan
+
+
+def as_measurement(values: Array) -> Array:
+    """A column of many different whole numbers as floats, so that it is not taken for an id; others as they are."""
+    array = one_per_row(values)
+    if array.ndim != 1:
+        return values
+    missing = _missing(array)
+    known, numeric, _ = _sortable(array[~missing])
+    if not numeric or len(np.unique(known)) <= MAX_VALUES:
+        return values
+    numbers = np.full(len(array), np.nan)
+    numbers[~missing] = known
+    return numbers
 
 
 def _sortable(known: Array) -> tuple[Array, bool, bool]:
@@ -541,8 +557,11 @@ def _bins(numbers: FloatArray) -> tuple[FloatArray, tuple[str, ...]]:
         edges = numbers[numbers < edges[0]].max(keepdims=True)
     elif edges[-1] == numbers.max():  # nothing is above it
         edges = edges[:-1]
-    names = (f"≤ {edges[0]:.3g}", *(f"{a:.3g} – {b:.3g}" for a, b in pairwise(edges)), f"> {edges[-1]:.3g}")
-    return edges, names
+    for digits in range(3, 18):  # as many as tell the edges apart
+        texts = [f"{edge:.0f}" if edge == round(edge) and abs(edge) < 1e6 else f"{edge:.{digits}g}" for edge in edges]
+        if len(set(texts)) == len(texts):
+            break
+    return edges, (f"≤ {texts[0]}", *(f"{a} – {b}" for a, b in pairwise(texts)), f"> {texts[-1]}")
 
 
 @dataclass(frozen=True, slots=True)

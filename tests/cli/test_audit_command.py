@@ -155,6 +155,17 @@ def test_numbers_with_nulls_in_parquet_are_audited_as_empty_cells_of_a_csv_are(c
     assert of["nulls.parquet"]["columns"][0]["gap"] == pytest.approx(of["nulls.csv"]["columns"][0]["gap"], abs=1e-6)
 
 
+def test_a_measurement_in_whole_numbers_that_is_named_is_audited_with_gaps_as_well(columns, table):
+    place = np.array(columns["place"]) == "wood"
+    days = (1000 * place + np.random.default_rng(5).integers(1_000_000, size=N) // 300).astype(str)
+    days[0] = ""
+    rows = {**{name: columns[name] for name in ("bird", "z0", "z1", "z2", "z3")}, "days": days.tolist()}
+    with Path("days.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([rows, *zip(*rows.values(), strict=True)])
+    told = json.loads(unspur("audit", "days.csv", "--main", "bird", "--column", "days", "--json"))
+    assert [column["kind"] for column in told["columns"]] == ["number"]
+
+
 @pytest.mark.parametrize("suffix", ["csv", "npz"])
 def test_bins_are_labels_of_all_rows_of_the_file(columns, table, suffix):
     half = np.where(np.arange(N) % 2, "train", "test")

@@ -102,7 +102,7 @@ def audit_command(
       unspur audit birds.csv --main bird
       unspur audit store --main bird --show birds.csv
     """
-    from unspur.auditing import audit
+    from unspur.auditing import as_measurement, audit
 
     main = given.main
     asked, table = _read(given, columns, shown, given.where)
@@ -111,7 +111,7 @@ def audit_command(
     names = asked if columns or table.features is not None else tuple(name for name in table.columns if name != "id")
     audited = {name: table.label(name) for name in names if name not in {*given.columns, shown, *given.ignore}}
     for name in audited if columns else ():  # whoever names a column of whole numbers does not mean an id
-        audited[name] = audited[name].astype(float) if audited[name].dtype.kind in "iu" else audited[name]
+        audited[name] = as_measurement(audited[name])
     other_shapes = {  # such as the names of the features, or a seed, beside the rows of a .npz
         name: f"it is an array of shape {values.shape}, and not one value for each row"
         for name, values in audited.items()

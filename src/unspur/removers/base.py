@@ -267,7 +267,11 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             same = np.zeros(len(z), dtype=bool) if used is None or by_chance else np.isin(hashes, used)
             if same.any():
                 notes.append(f"{same.sum():,} of the {len(z):,} rows measured {of_fit}")
-            sketches = () if by_chance else self.__dict__.get(f"_{kept}_sketches", ())
+            sketches = [  # a sketch leaves columns out, and the others may be equal by chance
+                sketch
+                for sketch in (() if by_chance else self.__dict__.get(f"_{kept}_sketches", ()))
+                if has_continuous_columns(z[different_rows(hashes)][:, sketch.scale > 0])
+            ]
             if sketches:
                 near, rounding = equal_but_for_rounding(z, sketches)
                 if count := int((near & ~same).sum()):

@@ -63,13 +63,13 @@ class Sketch:
         first_blocks: list[Array] = []  # kept rows of blocks before there are enough rows that differ
         samples: list[FloatArray] = []
         points: list[Array] = []
-        for block in blocks:
+        for block in filter(len, blocks):
             first = -seen % step
             seen += len(block)
             if centre is None or scale is None:
                 apart = max(1, min(len(block) * block.shape[1] // BLOCK_SIZE, len(block) // MIN_SCALE_ROWS))
                 sample = np.asarray(to_numpy(block[::apart]), dtype=np.float64)
-                if len(sample) and (sample == sample[0]).all():  # one row stands for all
+                if (sample == sample[0]).all():  # one row stands for all
                     samples.append(sample[:1])
                     number = len(range(first, len(block), step))
                     first_blocks.append(np.broadcast_to(sample[:1], (number, block.shape[1])))
@@ -122,7 +122,7 @@ def _scale(sample: FloatArray) -> FloatArray:
     deviation = sample.std(axis=0)
     varying = deviation > MIN_DIGITS * np.abs(sample).max(axis=0)
     if varying.any():
-        varying &= deviation > MIN_WIDTH * np.quantile(deviation[varying], 0.75, method="higher")
+        varying &= deviation > MIN_WIDTH * np.quantile(deviation[varying], 0.75, method="lower")
     return np.asarray(np.divide(1.0, deviation, out=np.zeros_like(deviation), where=varying))
 
 
