@@ -138,17 +138,20 @@ class TestRuns:
         )
         assert packed.read_bytes() == whole
 
-    def test_another_version_computes_anew_and_keeps_what_was_packed(self, mine, tmp_path, monkeypatch):
+    def test_another_version_computes_anew_and_draws_what_it_has_not_computed(self, mine, tmp_path, monkeypatch):
         unspur(mine, "--runs", 2, "--jobs", 1, "--output", tmp_path / "r")
-        page = (tmp_path / "r" / "mine" / "released.md").read_bytes()
+        page, packed = tmp_path / "r" / "mine" / "released.md", tmp_path / "r" / "mine" / "released.jsonl.xz"
+        whole, before = page.read_bytes(), unpack(packed)
         monkeypatch.setattr("unspur_paper.experiments.reproduce.__version__", "9.9")
-        told = unspur(mine, "--draw", "--output", tmp_path / "r", expect=1)
-        assert "nothing to draw" in told
-        assert f"has records of {__version__} version, this is 9.9" in told
-        assert (tmp_path / "r" / "mine" / "released.md").read_bytes() == page
+        unspur(mine, "--runs", 2, "--draw", "--output", tmp_path / "r")
+        assert page.read_bytes() == whole  # names the version that computed it
+        assert f"version {__version__}." in page.read_text(encoding="utf-8")
         assert "4 cells computed, 0 found" in unspur(mine, "--runs", 1, "--jobs", 1, "--output", tmp_path / "r")
-        versions = [record.version for record in unpack(tmp_path / "r" / "mine" / "released.jsonl.xz")]
-        assert (versions.count(__version__), versions.count("9.9")) == (8, 4)
+        after = unpack(packed)
+        assert sorted(record.version for record in after) == sorted(4 * [__version__] + 4 * ["9.9"])
+        assert {json.dumps(record.spec) for record in after} == {json.dumps(record.spec) for record in before}
+        unspur(mine, "--runs", 2, "--draw", "--output", tmp_path / "r")
+        assert f"version {__version__}, 9.9." in page.read_text(encoding="utf-8")
 
     def test_foreign_files_in_the_folder_do_no_harm(self, mine, tmp_path):
         (tmp_path / "r" / "other").mkdir(parents=True)

@@ -80,9 +80,11 @@ def reproduce(
 ) -> Reproduction:
     """Compute the cells that have no record in `folder`, and summarise all that have one.
 
-    Records are kept one by one in ``records/`` and together in ``<experiment>/<preset>.jsonl.xz``. `only` limits what
-    is computed to some methods; with ``compute=False`` nothing is, and the data are not needed. `embeddings` is the
-    folder of embedding stores, for experiments that read some. `write` puts a summary down as files.
+    Records are kept one by one in ``records/`` and together in ``<experiment>/<preset>.jsonl.xz``. Cells are computed
+    anew with each version of the code; those that this version has not computed are summarised as an earlier one left
+    them, and the summary names all versions. `only` limits what is computed to some methods; with ``compute=False``
+    nothing is, and the data are not needed. `embeddings` is the folder of embedding stores, for experiments that read
+    some. `write` puts a summary down as files.
 
     Several processes may do this in one folder at once: records are read, packed and written down by one at a time, so
     that what is there in the end is what the last one saw.
@@ -112,20 +114,18 @@ def reproduce(
     writes = compute or write is not None
     with _alone(packed.parent) if writes and folder.exists() else nullcontext():
         before, damaged = _unpacked(packed)  # another process may have packed since
-        # Tables can be drawn where the data are not.
-        others = _of_any_data(cells, before) if missing else [None] * len(cells)
-        records = [other if task is None else store.get(task.key) for task, other in zip(tasks, others, strict=True)]
+        records = _records(cells, tasks, store, before)
         found = [record for record in records if record is not None]
         if not found and not report.failures:
-            versions = sorted({record.version for record in before}) or ["no"]
             raise InputError(
-                f"There is nothing to draw of {experiment.name}, preset {preset}: {folder} has records of "
-                f"{', '.join(versions)} version, this is {__version__}. Run it without --draw."
+                f"There is nothing to draw of {experiment.name}, preset {preset}: {folder} has no records of it. "
+                "Run it without --draw."
             )
         if writes:
             _pack(packed, before, found)
         results = [None if record is None else record.result for record in records]
-        summary = summarise(experiment, preset, __version__, cells, results)
+        versions = ", ".join(sorted({record.version for record in found})) or __version__
+        summary = summarise(experiment, preset, versions, cells, results)
         files = tuple(write(summary)) if write is not None else ()
     waiting = tuple(str(missing[i]) for i in missing if compute and records[i] is None and cells[i].method in wanted)
     return Reproduction(summary, report, (*damaged, *store.damaged), waiting, files)
@@ -159,18 +159,31 @@ def _tasks(cells: Sequence[Cell], embeddings: Path) -> tuple[list[Task | None], 
     return tasks, missing
 
 
-def _of_any_data(cells: Sequence[Cell], packed: Sequence[Record]) -> list[Record | None]:
-    """Packed records of cells, whatever data they are of, as long as those are the same for each cell."""
-    known: dict[str, Record] = {}
+def _records(
+    cells: Sequence[Cell], tasks: Sequence[Task | None], store: RecordStore, packed: Sequence[Record]
+) -> list[Record | None]:
+    """The record of each cell: of this version, or else the packed one, which may be of another.
+
+    Where the data of a cell are at hand, its record is of the same data. Tables can be drawn where they are not; then
+    there must be one record of the cell.
+    """
+    known: dict[str, dict[str, Record]] = {}
     for record in packed:
-        if record.version == __version__:
-            other = known.setdefault(canonical(record.spec, "spec"), record)
-            if other.data != record.data:
-                raise InputError(
-                    f"There are records of one cell on different data ({other.data} and {record.data}). Draw them "
-                    "where the data are, or keep them in different folders (--output)."
-                )
-    return [known.get(canonical(dict(cell.spec), "spec")) for cell in cells]
+        known.setdefault(canonical(record.spec, "spec"), {})[record.data] = record
+    found = []
+    for cell, task in zip(cells, tasks, strict=True):
+        record, by_data = None, known.get(canonical(dict(cell.spec), "spec"), {})
+        if task is not None:
+            record = store.get(task.key) or by_data.get(task.data)
+        elif len(by_data) > 1:
+            raise InputError(
+                f"There are records of one cell on different data ({' and '.join(by_data)}). Draw them where the data "
+                "are, or keep them in different folders (--output)."
+            )
+        elif by_data:
+            (record,) = by_data.values()
+        found.append(record)
+    return found
 
 
 def _unpacked(path: Path) -> tuple[list[Record], list[tuple[Path, str]]]:
@@ -184,7 +197,7 @@ def _unpacked(path: Path) -> tuple[list[Record], list[tuple[Path, str]]]:
 
 
 def _pack(path: Path, before: Sequence[Record], found: Sequence[Record]) -> None:
-    """Put records into the pack beside those that were there, which may be of other versions."""
-    together = {record.key: record for record in (*before, *found)}
-    if together != {record.key: record for record in before}:
+    """Put records into the pack, in the place of those of the same cells that other versions computed."""
+    together = {(canonical(record.spec, "spec"), record.data): record for record in (*before, *found)}
+    if {record.key for record in together.values()} != {record.key for record in before}:
         pack(together.values(), path, overwrite=True)
