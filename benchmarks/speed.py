@@ -13,9 +13,13 @@ import argparse
 import json
 import math
 import os
+import statistics
+import subprocess
+import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -230,7 +234,66 @@ def _against(exact: list[JSE], found: list[JSE]) -> dict[str, Any]:
     }
 
 
-PARTS = {part.__name__: part for part in (evaluation, scaling, wide, birds, tolerance)}
+#: A process that keeps one core busy, and one that times default fits of rows as MiniLM embeds them.
+BUSY = "import numpy as np\nx = np.ones((300, 300))\nwhile True:\n    x = x @ x / 300"
+TIMED = """
+import statistics, sys, time
+sys.path[:0] = {paths}
+from bench import correlated_rows
+from unspur import JSE
+z, y, concept = correlated_rows(1438, 384, 3)
+def fit():
+    start = time.perf_counter()
+    JSE(random_state=0).fit(z, y, concept=concept)
+    return time.perf_counter() - start
+fit()
+print(statistics.median(fit() for _ in range(5)))
+"""
+
+
+def threads(given: argparse.Namespace) -> dict[str, Any]:  # noqa: ARG001
+    """Default fits with the threads that a process has by itself, and with one, beside other work on all cores."""
+    one = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    free = {name: value for name, value in os.environ.items() if name not in one}
+    lines = []
+    for busy in (0, os.cpu_count() or 1, 2 * (os.cpu_count() or 1)):
+        with _neighbours(busy, {**free, **one}):
+            # In turn, so that a slow moment of the machine is one of both.
+            times = [(_timed(free), _timed({**free, **one})) for _ in range(5)]
+        default, single = (statistics.median(part) for part in zip(*times, strict=True))
+        lines.append({"busy": busy, "default": default, "one_thread": single, "ratio": default / single})
+        print(lines[-1], flush=True)
+    return {"n": 1438, "d": 384, "lines": lines}
+
+
+def _timed(environment: dict[str, str]) -> float:
+    program = TIMED.format(paths=[str(Path(__file__).parent)])
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], env=environment, stdout=subprocess.PIPE, check=True)
+    return float(done.stdout)
+
+
+@contextmanager
+def _neighbours(number: int, environment: dict[str, str]) -> Iterator[None]:
+    processes = [subprocess.Popen([sys.executable, "-c", BUSY], env=environment) for _ in range(number)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def startup(given: argparse.Namespace) -> dict[str, Any]:  # noqa: ARG001
+    """Seconds from the shell to the help of a verb; best of five."""
+    verbs = {}
+    for verb in ("fit", "compare", "report", "embed", "audit"):
+        command = [sys.executable, "-m", "unspur", verb, "--help"]
+        verbs[verb] = seconds(lambda c=command: subprocess.run(c, stdout=subprocess.DEVNULL, check=True), 5)
+        print(verb, verbs[verb], flush=True)
+    return {"seconds": verbs}
+
+
+PARTS = {part.__name__: part for part in (evaluation, scaling, wide, birds, tolerance, threads, startup)}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])

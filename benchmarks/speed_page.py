@@ -37,7 +37,10 @@ COMMANDS = {
     "wide": "python benchmarks/speed.py wide",
     "birds": "python benchmarks/speed.py birds --embeddings unspur-embeddings",
     "tolerance": "python benchmarks/speed.py tolerance --embeddings unspur-embeddings",
+    "threads": "python benchmarks/speed.py threads",
+    "startup": "python benchmarks/speed.py startup",
     "gpu": "python benchmarks/gpu.py benchmarks/results/gpu.json",
+    "embed": "python benchmarks/embed_speed.py benchmarks/results/embed.json",
     "memory": "python benchmarks/memory.py --output benchmarks/results/memory.json",
     "dask": "python benchmarks/dask_overhead.py --fit --output benchmarks/results/dask.json",
     "visits": "python benchmarks/visits.py --output benchmarks/results/visits.json",
@@ -94,9 +97,12 @@ def page(measured: dict[str, Any]) -> str:
         ("wide", "More features than rows", wide),
         ("birds", "Many directions: frozen birds", birds),
         ("gpu", "On a GPU", gpu_fits),
+        ("embed", "Embedding of pictures", embedding),
         ("memory", "Memory", memory),
         ("dask", "On a cluster", cluster_fits),
         ("visits", "Visits of the rows", visits),
+        ("threads", "Beside other work", threads),
+        ("startup", "Start of the program", startup),
     )
     return "\n".join(reflowed(lines + sections(measured, parts))) + "\n"
 
@@ -316,6 +322,11 @@ def goals(measured: dict[str, Any]) -> list[str]:
             ".1f",
             " ms",
         )
+    for found in measured["threads"]["lines"]:
+        beside = f"{found['busy']} busy processes beside it" if found["busy"] else "nothing beside it"
+        line(f"JSE, defaults, 1,438 × 384: threads as they are / one thread, {beside}", found["ratio"], 1.2)
+    slowest = max(measured["startup"]["seconds"].items(), key=lambda item: item[1])
+    line(f"`unspur {slowest[0]} --help`, the slowest of its kind", slowest[1], 0.3, unit=" s")
     kernel, called = (
         measured["gpu"]["evaluation"]["float32"][name]["best_of_a_copy"]
         for name in ("fused, 2 lines", "sum, 2 lines, result on the host")
@@ -340,6 +351,11 @@ def goals(measured: dict[str, Any]) -> list[str]:
     fitted = measured["gpu"]["huge"]["default"]
     least = _least_gpu_seconds(measured["gpu"], fitted["evaluations"], 10_000_000, 2, 1)
     line("the same, defaults, bfloat16, n = 10,000,000", fitted["seconds"], 2, unit=" s", limit=least)
+    embedded = measured["embed"]
+    limit = f"the network alone: {embedded['device']['network']:,.0f}; decoding in {max(map(int, embedded['host']))} threads: {max(embedded['host'].values()):,.0f}"
+    lines.append(
+        _at_least("GPU, pictures embedded a second, Lite0", embedded["whole"]["pictures_per_second"], 2000, limit)
+    )
     for kind, bound in (("float32", 1e-5), ("bfloat16", 1e-2)):
         angle = max(measured["gpu"]["angles"][kind][role] for role in ("spurious", "main"))
         line(f"GPU, {kind}: largest angle to the float64 answer", angle, bound, ".0e")
@@ -363,12 +379,52 @@ def goals(measured: dict[str, Any]) -> list[str]:
     return table("what | measured | goal | met | < limit", lines)
 
 
+def _at_least(what: str, value: float, goal: float, limit: str) -> list[str]:
+    return [what, f"{value:,.0f}", f"≥ {goal:,}", "yes" if value >= goal else "**no**", limit]
+
+
 def _least_gpu_seconds(given: dict[str, Any], evaluations: int, n: int, size: int, passes: int) -> str:
     """What reading the rows and two covariances of them would take on the device."""
     speed = given["evaluation"]["float32"]["copy_TB_per_s"] * 1e12
     reading = passes * evaluations * n * given["d"] * size / speed
     products = 2 * 2 * n * given["d"] ** 2 / GPU_FLOAT32_RATE
     return f"{reading + products:.2f} s: {evaluations} evaluations, two covariances at {GPU_FLOAT32_RATE / 1e12:.0f} TFLOP/s"
+
+
+def embedding(measured: dict[str, Any]) -> list[str]:
+    given = measured["embed"]
+    host = given["host_microseconds_per_picture_in_one_thread"]
+    lines = [
+        ["the whole of `unspur embed`", f"{given['whole']['pictures_per_second']:,.0f}"],
+        ["the same without digests of the files", f"{given['whole']['without_digests_and_files']:,.0f}"],
+        *([f"decoding and scaling, {t} thread{'s' * (t != '1')}", f"{v:,.0f}"] for t, v in given["host"].items()),
+        ["copies to the device, and the network", f"{given['device']['copies and network']:,.0f}"],
+        ["the network alone", f"{given['device']['network']:,.0f}"],
+    ]
+    return [
+        f"{given['whole']['pictures']:,} JPEG pictures of {given['size']} pixels ({given['bytes_per_picture'] / 1000:.0f} kB), {given['encoder']}, {given['where']},",
+        f"{given['device_name']} with {given['cores']} cores. Decoding a picture takes {host['open, read and decode'] / 1000:.1f} ms of one core.",
+        "",
+        *table("what | pictures a second", lines),
+    ]
+
+
+def threads(measured: dict[str, Any]) -> list[str]:
+    given = measured["threads"]
+    lines = [
+        [f"{f['busy']}", _seconds(f["default"]), _seconds(f["one_thread"]), f"{f['ratio']:.2f}"] for f in given["lines"]
+    ]
+    return [
+        f"Default JSE on {given['n']:,} × {given['d']} float32 rows ({given['cores']} cores), with the threads that a process has by",
+        "itself and with `OMP_NUM_THREADS=1`, in turn, beside processes that each keep a core busy.",
+        "",
+        *table("busy processes | threads as they are | one thread | ratio", lines),
+    ]
+
+
+def startup(measured: dict[str, Any]) -> list[str]:
+    verbs = measured["startup"]["seconds"]
+    return table("verb | `--help`", [[verb, f"{spent:.2f} s"] for verb, spent in verbs.items()])
 
 
 def gpu_evaluations(measured: dict[str, Any]) -> list[str]:
