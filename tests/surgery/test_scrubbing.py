@@ -646,8 +646,10 @@ class TestInput:
         def fit(given, remover):
             return scrub(gpt2, given, "flag", remover=remover, layers=["transformer.h.0"])
 
-        with pytest.raises(InputError, match=r"rows this time, and had \d+ before.*drop_last=False"):
+        with pytest.raises(InputError, match=r"rows this time, and had \d+ before.*drop_last=False") as error:
             fit(Changing(), INLP(max_directions=1))
+        assert error.traceback  # as a notebook keeps it; the model is without hooks all the same
+        assert not any(module._forward_hooks for module in gpt2.modules())
         changing = Changing()
         assert fit(changing, LEACE()).layers
         assert changing.passes == 4  # control: the one in which rows are fitted

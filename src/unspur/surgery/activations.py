@@ -513,21 +513,22 @@ def rows_at(
     def stop(_module: Any, _inputs: Any, returned: Any) -> None:
         raise _LayerReached(returned)
 
-    handle = find_module(model, layer).register_forward_hook(stop)
-    try:
-        for batch in batches:
-            returned = None
-            try:
-                with torch.no_grad():
-                    model(**batch.inputs)
-            except _LayerReached as reached:
-                returned = reached.returned
-            if returned is None:
-                raise InputError(f"Layer {layer!r} does not run on batch {batch.number}, though it does on the first.")
-            if len(batch):
-                yield batch, batch.rows(tensor_at(returned, place, layer), layer)
-    finally:
-        handle.remove()
+    module = find_module(model, layer)
+    for batch in batches:
+        returned = None
+        # No hook stays while the caller has the rows: an error there must leave the model as it was.
+        handle = module.register_forward_hook(stop)
+        try:
+            with torch.no_grad():
+                model(**batch.inputs)
+        except _LayerReached as reached:
+            returned = reached.returned
+        finally:
+            handle.remove()
+        if returned is None:
+            raise InputError(f"Layer {layer!r} does not run on batch {batch.number}, though it does on the first.")
+        if len(batch):
+            yield batch, batch.rows(tensor_at(returned, place, layer), layer)
 
 
 def tensor_at(returned: Any, place: tuple[str | int, ...], layer: str) -> torch.Tensor:
