@@ -1,6 +1,7 @@
 # ruff: noqa: ARG002 — every source is made with a folder, whether it needs one or not
 """Rows in tensors: the contract, what travels, how exact sums are, and that fits do not care where their rows are."""
 
+import importlib
 import importlib.util
 import warnings
 from types import ModuleType
@@ -52,6 +53,11 @@ from unspur.solvers.statistics import CellCounts, ColumnFaults, Covariances, Mom
 from unspur.subspace import Subspace
 
 NO_GPU = "NO GPU HERE: what is promised of tensors on a GPU was not checked"
+# Triton chooses between compiler and interpreter when it is imported, and other tests may import it first.
+if importlib.util.find_spec("triton") is not None and not torch.cuda.is_available():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_INTERPRET", "1")
+        importlib.import_module("triton.language")
 on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason=NO_GPU)
 DEVICES = ["cpu", pytest.param("cuda", marks=on_a_gpu)]
 

@@ -355,6 +355,7 @@ def test_a_module_that_does_not_run_is_said(model, x):
         raise KeyError
 
 
+@pytest.mark.filterwarnings("ignore:Guards may run slower on Python 3.13.0")
 def test_a_model_that_was_compiled_before_is_said_to_take_no_notice(model, x):
     torch._dynamo.reset()
     compiled, removal = torch.compile(model, backend="eager"), make("remove")
