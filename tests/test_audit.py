@@ -156,6 +156,7 @@ def test_holm_is_holm():
         (lambda _: [None] * N, "missing in all rows"),
         (lambda _: np.arange(N), "looks like an id"),
         (lambda _: [f"picture {i}" for i in range(N)], "nearly unique"),
+        (lambda _: [f"site {i // 4}" for i in range(N)], "fewer than 10 rows each"),
         (lambda _: np.datetime64("2020-01-01") + np.arange(N), "different dates"),
         (lambda _: [f"2020-01-01 {i // 60:02d}:{i % 60:02d}" for i in range(N)], "different dates"),
         (lambda y: 1 - y, "equals bird"),
@@ -249,6 +250,12 @@ def test_numbers_are_binned_and_rare_values_pooled(rows):
     assert np.array_equal(bin_labels(zeros.astype(str)), bin_labels(zeros))
     odd = ["unknown", "-", "1_0", None]
     assert bin_labels([*zeros.astype(str), *odd], zeros)[-4:].tolist() == ["", "", "", ""]
+    with np.errstate(divide="ignore"):
+        logarithms = np.log(np.maximum(zeros - 0.5, 0.0))
+    for values in (logarithms, logarithms.astype(str)):
+        assert set(bin_labels(values)) == {"≤ -inf", "> -inf"}
+    hours = pd.Series(pd.to_timedelta(rng.integers(0, 300, N), unit="h"))
+    assert np.array_equal(bin_labels(hours), bin_labels(hours.dt.total_seconds()))
     years = np.repeat(np.arange(1990.0, 2023.0), 10)
     assert set(bin_labels(years)) == {"≤ 2000", "2000 – 2011", "> 2011"}
     assert set(bin_labels(zeros)) == {"≤ 0", "> 0"}
@@ -342,6 +349,10 @@ def test_more_classes_frames_and_a_sample_of_rows():
     assert [column.name for column in found.flagged] == ["place"]
     assert found.rows == 2000
     assert "2,000 rows were drawn at random from 3,000." in found.notes
+    rare = np.where(np.arange(3000) < 12, 3, y)
+    with pytest.raises(GroupSizeError, match=r"y is 3 in \d of 2,000 drawn rows;.* Pass max_rows=3000, or leave"):
+        audit(X, rare, frame, max_rows=2000, random_state=0)
+    assert audit(X, rare, frame, max_rows=3000, random_state=0, max_probes=0).rows == 3000
 
 
 def test_many_columns_are_bounded_and_only_the_first_are_probed(rows):

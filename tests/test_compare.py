@@ -17,7 +17,7 @@ from tests.labelled_rows import Rows
 from tests.optional import pandas as pd
 from tests.optional import torch
 from tests.probing import quick_probes
-from unspur import ERM, JSE, LEACE, GroupWeighted
+from unspur import ERM, JSE, LEACE, GroupWeighted, RobustClassifier
 from unspur._data import decode_rows
 from unspur.cli import main
 from unspur.cli.compare import _print_recommendation
@@ -506,6 +506,24 @@ def test_a_code_for_missing_concepts_is_that_of_the_printed_python():
         exec(one.python, with_code)
         exec(other.python, with_gaps)
         assert_allclose(with_code["model"].coef_, with_gaps["model"].coef_, atol=1e-8)
+
+
+@pytest.mark.parametrize("remover", ["JSE", "LEACE"])
+def test_code_of_heads_that_ask_for_no_concept_fits_them_to_all_rows(remover):
+    train, test = rows(0, n=600, rho=0.6), rows(1, n=400, rho=0.0)
+    concept = np.where(np.random.default_rng(0).random(600) < 0.6, np.nan, train.concept)
+    film, given = np.arange(600) // 2, (train.Z, train.y, concept)
+    for clusters in (None, film):
+        results = compare((*given, *([] if clusters is None else [clusters])), test, None, [remover], ["ERM", "JTT"])
+        for result in results:
+            space = {"X": train.Z, "y": train.y, "concept": concept, "clusters": clusters}
+            exec(result.python, space)
+            assert group_accuracy(test.y, space["model"].predict(test.Z), test.concept).worst == result.accuracy.worst
+            # Control: the recommended classifier leaves out rows without a concept.
+            left_out = RobustClassifier(REMOVERS[remover](), ERM(), random_state=0).fit(
+                train.Z, train.y, concept=concept
+            )
+            assert not np.array_equal(left_out.predict(test.Z), space["model"].predict(test.Z))
 
 
 def test_the_printed_command_leaves_out_columns_of_conditions_on_test_rows(tmp_path, monkeypatch):

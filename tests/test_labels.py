@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from tests.optional import pandas as pd
-from unspur.clusters import shared_clusters
-from unspur.exceptions import LabelError, MissingCodeWarning
-from unspur.labels import as_numbers, class_label, label_columns
+from unspur._arrays import to_numpy
+from unspur.clusters import cluster_codes, shared_clusters
+from unspur.exceptions import InputError, LabelError, MissingCodeWarning
+from unspur.labels import as_numbers, class_label, label_columns, missing_values
 
 
 def made(values):
@@ -231,6 +232,21 @@ def test_a_list_of_numbers_and_strings_is_refused():
 def test_masked_rows_are_gaps():
     label = class_label(np.ma.array([0, 1, 1], mask=[0, 0, 1]), "concept", 3)
     assert label.present.tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.int64, "U5", "M8[s]", "m8[s]", bool, object])
+def test_masked_values_are_missing_wherever_arrays_are_read(kind):
+    values = np.arange(6).astype("M8[s]" if kind == "M8[s]" else kind)
+    masked = np.ma.array(values, mask=[0, 0, 1, 0, 1, 0])
+    plain = to_numpy(masked)
+    gaps = np.isnat(plain) if plain.dtype.kind in "mM" else missing_values(plain, None)
+    assert gaps.tolist() == [False, False, True, False, True, False]
+    assert plain[[0, 1, 3, 5]].tolist() == values[[0, 1, 3, 5]].tolist()
+    assert np.array_equal(masked.data, values)  # what the user has stays as it was
+    with pytest.raises(InputError, match="clusters is missing in 2 rows"):
+        cluster_codes(masked, "clusters", 6)
+    if kind in (np.float32, np.int64):
+        assert np.isnan(as_numbers(masked)).sum() == 2
 
 
 def test_dates_are_not_labels():

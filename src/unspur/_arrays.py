@@ -102,8 +102,16 @@ def to_original_type(result: Any, x: Any) -> Any:
 
 
 def to_numpy(x: Any) -> Any:
-    """A tensor as a NumPy array (bfloat16, which NumPy lacks, as float32); anything else unchanged."""
+    """A tensor as a NumPy array (bfloat16, which NumPy lacks, as float32); anything else unchanged.
+
+    Masked values of an array become missing ones: NaN, NaT or None.
+    """
     x = as_tensor(x)
+    if np.ma.isMaskedArray(x):
+        missing = {"f": np.nan, "m": "NaT", "M": "NaT"}.get(x.dtype.kind)
+        plain = x.data.astype(object if missing is None else x.dtype)
+        plain[np.ma.getmaskarray(x)] = missing
+        return plain
     if not is_tensor(x):
         return x
     plain = x.detach().cpu()

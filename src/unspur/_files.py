@@ -166,8 +166,9 @@ def disk_error(error: OSError, path: str | PathLike[str] | None, advice: str) ->
 
 def refuse_existing(path: str | PathLike[str], *, overwrite: bool) -> Path:
     """The path; OutputExistsError if something is there that must not be replaced."""
+    as_folder = os.fspath(path).endswith(("/", os.sep))  # which Path leaves out
     path = Path(path)
-    if path.is_dir():
+    if path.is_dir() or as_folder:
         raise OutputExistsError(f"{path} is a folder; name a file.")
     if path.exists() and not overwrite:
         raise output_exists(path)

@@ -41,7 +41,7 @@ from unspur._text import columns as text_columns
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.clusters import cluster_codes, one_per_row, row_hashes
 from unspur.criteria import SMALLEST_GROUP
-from unspur.exceptions import GroupSizeError, InputError, LabelError
+from unspur.exceptions import GroupSizeError, InputError, LabelError, Parameter
 from unspur.heads import ERM
 from unspur.labels import (
     ClassLabel,
@@ -50,6 +50,7 @@ from unspur.labels import (
     label_columns,
     main_column,
     require_no_missing,
+    seconds,
     series_name,
 )
 from unspur.metrics import leakage
@@ -402,9 +403,15 @@ def _decoded(
         given = {name: one_per_row(column)[chosen] for name, column in given.items()}
     rows = np.bincount(data.main.codes)
     if rows.min() < MIN_CELL_ROWS:
+        drawn = len(data) < len(X)
         raise GroupSizeError(
-            f"{name} is {data.main.classes[int(np.argmin(rows))]} in {rows.min()} rows; an audit needs at least "
-            f"{MIN_CELL_ROWS} rows of every class. Pass more rows, or leave the class out."
+            "{main} is {value} in {count} rows; an audit needs at least {least} rows of every class. Pass {more}, or "
+            "leave the class out.",
+            main=name,
+            value=data.main.classes[int(np.argmin(rows))],
+            count=f"{rows.min()} of {len(data):,} drawn" if drawn else str(rows.min()),
+            least=MIN_CELL_ROWS,
+            more=Parameter("max_rows", len(X)) if drawn else "more rows",
         )
     data = data.with_duplicate_clusters(row_hashes(data.X))
     if data.clusters_are_duplicates and data.clusters is not None:
@@ -432,8 +439,8 @@ class _Coded:
 
 def _coded(values: Any) -> _Coded | str:
     """The classes or bins of a column; or why it has none."""
-    array = one_per_row(values)
-    dates = dates_in(values if hasattr(values, "dtype") else array)
+    array = _durations_as_numbers(one_per_row(values))
+    dates = dates_in(values if hasattr(values, "dtype") and array.dtype.kind != "f" else array)
     array = array if dates is None else dates
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
@@ -459,6 +466,8 @@ def _coded(values: Any) -> _Coded | str:
         codes[~missing] = np.searchsorted(edges, numbers, side="left")
         return _Coded(codes, codes, bins, "number", (f"a number, in {len(bins)} bins at its quantiles",), edges)
     if MIN_CELL_ROWS * len(seen) > len(known):
+        if 2 * len(seen) <= len(known):
+            return f"it has {len(seen):,} different values in {len(known):,} rows, fewer than {MIN_CELL_ROWS} rows each"
         return f"it is nearly unique: {len(seen):,} different values in {len(known):,} rows, as an id or a text has"
     kept = counts >= MIN_CELL_ROWS
     if kept.sum() >= MAX_VALUES:
@@ -494,14 +503,18 @@ def bin_labels(numbers: Any, audited: Any = None) -> Array:
         raise LabelError(f"The column has no classes: {column}.")
     if column.edges is None:
         raise LabelError("The column has no bins: it has few different values.")
-    values = [_as_number(value) for value in one_per_row(numbers).ravel().tolist()]
+    values = [_as_number(value) for value in _durations_as_numbers(one_per_row(numbers)).ravel().tolist()]
     codes = np.searchsorted(column.edges, values, side="left")
     return np.array([*column.values, ""])[np.where(np.isnan(values), -1, codes)]
 
 
+def _durations_as_numbers(array: Array) -> Array:
+    return seconds(array) if array.dtype.kind == "m" else array
+
+
 def _as_number(value: Any) -> float:
     """A value as a number; NaN if it is missing or none, as text in rows that were not audited may be."""
-    if isinstance(value, str) and not re.fullmatch(r"\s*[-+0-9.eE]+\s*", value, re.ASCII):
+    if isinstance(value, str) and not re.fullmatch(r"\s*([-+0-9.eE]+|[-+]?inf)\s*", value, re.ASCII):
         return math.nan
     try:
         return float(value)
@@ -539,7 +552,7 @@ def _sortable(known: Array) -> tuple[Array, bool, bool]:
             numbers = known.astype(np.float64)
         except ValueError:
             return known, False, False
-        if not np.isfinite(numbers).all() or any(map(_LEADING_ZERO.match, map(_short, known.tolist()))):
+        if np.isnan(numbers).any() or any(map(_LEADING_ZERO.match, map(_short, known.tolist()))):
             return known, False, False
         return numbers, True, all(value.isdigit() for value in known.tolist())
     return known, known.dtype.kind in "iuf", known.dtype.kind in "iu"
@@ -558,7 +571,7 @@ def _bins(numbers: FloatArray) -> tuple[FloatArray, tuple[str, ...]]:
     elif edges[-1] == numbers.max():  # nothing is above it
         edges = edges[:-1]
     for digits in range(3, 18):  # as many as tell the edges apart
-        texts = [f"{edge:.0f}" if edge == round(edge) and abs(edge) < 1e6 else f"{edge:.{digits}g}" for edge in edges]
+        texts = [f"{edge:.0f}" if abs(edge) < 1e6 and edge == round(edge) else f"{edge:.{digits}g}" for edge in edges]
         if len(set(texts)) == len(texts):
             break
     return edges, (f"≤ {texts[0]}", *(f"{a} – {b}" for a, b in pairwise(texts)), f"> {texts[-1]}")

@@ -224,6 +224,7 @@ def compare(
         missing_concept=missing_concept,
         validation=validation is not None,
         clusters=clustered,
+        unlabelled=not train.concept_known.all(),
     )
     return _all_combinations(sets, removers, heads, seed, shared, write_python, format_error, callback)
 
@@ -506,18 +507,24 @@ def _python(
     *,
     validation: bool,
     clusters: bool,
+    unlabelled: bool,
     were_pooled: bool = False,
 ) -> str:
     """Code that fits a combination to X, y and concept, with validation rows and clusters if there are any.
 
-    The penalty of a head after a removal is chosen again. If validation rows `were_pooled`, they are among X.
+    The penalty of a head after a removal is chosen again, unless the head is trained on rows without a concept too,
+    which `RobustClassifier` leaves out. If validation rows `were_pooled`, they are among X.
     """
     rows = ["X", "y", "concept", *(["clusters"] if clusters else [])]
-    shared = {} if missing_concept is None else {"missing_concept": missing_concept}
-    shared["random_state"] = seed
+    missing = {} if missing_concept is None else {"missing_concept": missing_concept}
+    shared = {**missing, "random_state": seed}
     arguments = ["X", "y", *(f"{name}={name}" for name in rows[2:])]
+    lines = [f"# {', '.join(rows)}: training rows, followed by validation rows"] if were_pooled else []
+    imports: list[str] = []
     if result.remover == "none":
-        model, names = f"{result.head}({_written(result.parameters | shared)})", [result.head]
+        names = [result.head]
+        lines.append(f"model = {result.head}({_written(result.parameters | shared)})")
+        lines.append(f"model.fit({', '.join(arguments)})")
     else:
         if validation and not were_pooled:
             arguments += [f"{name}_val={name}_val" for name in rows]
@@ -527,17 +534,28 @@ def _python(
         if "balance" in known and balance != known["balance"].default:
             chosen["balance"] = balance
         chosen |= {**options, **({"random_state": seed} if "random_state" in known else {})}
-        remover = f"{kind}({_written(chosen)})"
-        given = {name: value for name, value in result.parameters.items() if name != "weight_decay"}
-        head = "" if result.recommended else f"{result.head}({_written(given)}), "
-        model = f"RobustClassifier({remover}, {head}{_written(shared)})"
-        names = [*sorted({kind, result.head} if head else {kind}), "RobustClassifier"]
+        if unlabelled and not getattr(HEADS[result.head](**result.parameters), "_needs_concept", True):
+            imports, names = ["from sklearn.pipeline import make_pipeline"], sorted({kind, result.head})
+            if not accepts_validation(removers.REMOVERS[kind]()):
+                arguments = arguments[:3]
+            lines += [
+                f"remover = {kind}({_written(chosen | missing)})",
+                f"remover.fit({', '.join(arguments)})",
+                f"head = {result.head}({_written(result.parameters | shared)})",
+                f"head.fit(remover.transform(X), y{', clusters=clusters' if clusters else ''})  # all rows",
+                "model = make_pipeline(remover, head)",
+            ]
+        else:
+            given = {name: value for name, value in result.parameters.items() if name != "weight_decay"}
+            head = "" if result.recommended else f"{result.head}({_written(given)}), "
+            names = [*sorted({kind, result.head} if head else {kind}), "RobustClassifier"]
+            lines.append(f"model = RobustClassifier({kind}({_written(chosen)}), {head}{_written(shared)})")
+            lines.append(f"model.fit({', '.join(arguments)})")
     others = {name: _home(name) for name in names if _home(name) != "unspur"}
-    imports = [f"from unspur import {', '.join(name for name in names if name not in others)}"]
-    imports = [line for line in imports if len(names) > len(others)]
+    if len(names) > len(others):
+        imports.append(f"from unspur import {', '.join(name for name in names if name not in others)}")
     imports += [f"from {home} import {name}" for name, home in others.items()]
-    comment = [f"# {', '.join(rows)}: training rows, followed by validation rows"] if were_pooled else []
-    return "\n".join([*imports, "", *comment, f"model = {model}", f"model.fit({', '.join(arguments)})"])
+    return "\n".join([*imports, "", *lines])
 
 
 def _home(name: str) -> str:

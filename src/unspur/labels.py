@@ -43,9 +43,10 @@ class ClassLabel:
             return [self]
         found = []
         for code, value in enumerate(self.classes):
-            last = str(value) > "rest"
+            rest = "rest" if str(value) != "rest" else "others"
+            last = str(value) > rest
             codes = (self.codes == code) if last else (self.codes != code)
-            classes = ("rest", value) if last else (value, "rest")
+            classes = (rest, value) if last else (value, rest)
             found.append(replace(self, codes=codes.astype(np.intp), classes=classes, of_class=value))
         return found
 
@@ -451,11 +452,7 @@ def _column(values: Array, name: str, n_rows: int) -> Array:
 
 
 def _as_array(values: Array) -> Array:
-    """Like numpy.asarray, but numbers beside strings stay numbers, and masked values become None."""
-    if np.ma.isMaskedArray(values):
-        array = values.data.astype(object)
-        array[np.ma.getmaskarray(values)] = None
-        return array
+    """Like numpy.asarray, but numbers beside strings stay numbers."""
     if isinstance(values, list | tuple) and len({isinstance(value, str) for value in values}) == 2:
         return np.array(values, dtype=object)
     return np.asarray(to_numpy(values))

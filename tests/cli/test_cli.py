@@ -379,7 +379,13 @@ def test_inputs_are_never_replaced(toy, fitted):
     folder, labels = fitted
     before = (folder / "rows.csv").read_bytes()
     for verb in (["fit", folder / "rows.csv", *labels], ["apply", folder / "r.safetensors", folder / "rows.csv"]):
-        assert "is an input file" in invoke(*verb, "--output", folder / "rows.csv", "--force")
+        assert "--output" in (said := invoke(*verb, "--output", folder / "rows.csv", "--force"))
+        assert "is an input file" in said
+        assert "folder; name a file" in invoke(*verb, "--output", f"{folder / 'none'}/")
+    assert not (folder / "none").exists()
+    said = invoke("compare", folder / "rows.csv", *labels, "--csv", folder / "rows.csv", "--force")
+    assert "--csv" in said
+    assert "--output" not in said
     assert (folder / "rows.csv").read_bytes() == before
 
 

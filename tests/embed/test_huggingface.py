@@ -248,7 +248,7 @@ def test_networks_without_a_limit_and_with_cls_at_the_end(tiny_text):
         assert_allclose(rows[0], states[index], atol=1e-5)
 
 
-def write_tokenizer(folder, template):
+def write_tokenizer(folder, template, *, without=None):
     """A tokenizer of words, with special tokens at other places than BERT's."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
@@ -258,6 +258,7 @@ def write_tokenizer(folder, template):
     special = [(name, WORDS.index(name)) for name in ("[CLS]", "[SEP]")]
     words.post_processor = processors.TemplateProcessing(single=template, special_tokens=special)
     names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    names.pop(without, None)
     PreTrainedTokenizerFast(tokenizer_object=words, model_max_length=48, **names).save_pretrained(folder)
 
 
@@ -267,6 +268,15 @@ def test_texts_without_tokens_are_refused(tiny_text):
     encoder = HubText(str(folder), "cpu")
     with pytest.raises(InputError, match="no tokens in the text ' '"):
         encoder(["a bird", " "])
+
+
+def test_tokenizers_without_a_padding_token_use_another(tiny_text):
+    """As those of GPT-2 and Llama."""
+    folder, texts = tiny_text("Llama"), ["a bird", "a bird fish land"]
+    write_tokenizer(folder, "$A")
+    padded = HubText(str(folder), "cpu")(texts)
+    write_tokenizer(folder, "$A", without="pad_token")
+    assert_allclose(HubText(str(folder), "cpu")(texts), padded, atol=1e-6)
 
 
 @pytest.mark.parametrize(("architecture", "padding"), [("Roberta", 1), ("Roberta", 0), ("MPNet", 1)])

@@ -234,11 +234,13 @@ def test_complaints_say_which_concept_and_which_class_they_are_about(birds):
 
 
 @pytest.mark.parametrize("method", [JSE, INLP])
-def test_a_class_called_rest_is_a_class_like_any_other(birds, method):
+def test_a_class_called_rest_is_a_class_like_any_other(birds, method, tmp_path):
     z, y, _, season = birds
     renamed = np.where(season == "winter", "rest", season)
-    found = method(**FAST).fit(z, y, concept=renamed).spurious_.basis
-    assert np.all(np.linalg.norm(found[2:4], axis=1) > 0.95)
+    fitted = method(**FAST).fit(z, y, concept=renamed)
+    assert np.all(np.linalg.norm(fitted.spurious_.basis[2:4], axis=1) > 0.95)
+    fitted.save(tmp_path / "rest.safetensors")  # losses of steps are saved by the names of groups
+    assert str(load(tmp_path / "rest.safetensors").trace_) == str(fitted.trace_)
 
 
 def test_inlp_asks_nothing_of_a_task_it_does_not_use(birds):

@@ -610,23 +610,50 @@ class Returning(nn.Module):
         return self.last(self.unwrap(self.layer(self.embedding(input_ids))))
 
 
+class Examples(list):
+    """A dataset that takes several indices at once."""
+
+    def __getitem__(self, index):
+        return [self[i] for i in index] if isinstance(index, list) else super().__getitem__(index)
+
+
+class OwnSampler(torch.utils.data.Sampler):
+    """Rows in an order of its own, as that of a sampler by length."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __iter__(self):
+        return iter(sorted(self.rows, key=lambda row: row % 7))
+
+    def __len__(self):
+        return len(self.rows)
+
+
 class TestInput:
-    @pytest.mark.parametrize("how", ["shuffle", "sampler", "batch_sampler", "distributed"])
+    @pytest.mark.parametrize("how", ["shuffle", "sampler", "batch_sampler", "distributed", "nested", "own", "indices"])
     def test_a_loader_that_shuffles_needs_its_labels_in_the_batches(self, gpt2, how):
         data = torch.utils.data
-        rows = [{name: value[0] for name, value in batch.items()} for batch in batches(number=40, size=1)]
+        rows = Examples({name: value[0] for name, value in batch.items()} for batch in batches(number=40, size=1))
         sampler = data.RandomSampler(rows)
         options = {
             "shuffle": {"shuffle": True, "batch_size": 8},
             "sampler": {"sampler": data.SubsetRandomSampler(range(40)), "batch_size": 8},
             "batch_sampler": {"batch_sampler": data.BatchSampler(sampler, 8, drop_last=False)},
             "distributed": {"sampler": data.DistributedSampler(rows, num_replicas=1, rank=0), "batch_size": 8},
+            "nested": {
+                "batch_size": None,
+                "sampler": data.BatchSampler(sampler, 8, False),
+                "collate_fn": data.default_collate,
+            },
+            "own": {"sampler": OwnSampler(range(40)), "batch_size": 8},
+            "indices": {"sampler": [*range(20, 40), *range(20)], "batch_size": 8},
         }
         labels = np.array([row["kind"] for row in rows])
         shuffled, in_order = data.DataLoader(rows, **options[how]), data.DataLoader(rows, batch_size=8)
-        with pytest.raises(LabelError, match="shuffles its rows"):
+        with pytest.raises(LabelError, match=r"rows in the order of a \w*(Sampler|list), so labels"):
             scrub(gpt2, shuffled, labels, pooling="mean")
-        with pytest.raises(LabelError, match="shuffles its rows"):
+        with pytest.raises(LabelError, match=r"rows in the order of a \w*(Sampler|list), so labels"):
             scrub(gpt2, shuffled, "kind", y=labels, pooling="mean")
         # Controls: labels in the batches, and an order that is kept.
         assert scrub(gpt2, shuffled, "kind", layers=["transformer.h.0"]).layers

@@ -158,7 +158,7 @@ def compare_command(
     from unspur.report.tables import comparison_table
 
     if csv_file is not None:
-        check_output(csv_file, given.file, given.validation, given.test_file, overwrite=force)
+        check_output(csv_file, given.file, given.validation, given.test_file, overwrite=force, option="--csv")
     found = read_splits(given, left_out_of="the fit of removers", together=True)
     read = found.rows
     rows = with_test_rows(read, seed, given.clusters)

@@ -260,7 +260,7 @@ def options_of_rows(values: Mapping[str, Any]) -> list[tuple[str, str]]:
     return options
 
 
-def check_output(output: str, *inputs: str | None, overwrite: bool) -> None:
+def check_output(output: str, *inputs: str | None, overwrite: bool, option: str = "--output") -> None:
     """Raise InputError if the output is an input file, lies in a folder that is read, or exists and is to be kept."""
     from unspur._files import refuse_existing
     from unspur._reading import PARQUET
@@ -269,13 +269,13 @@ def check_output(output: str, *inputs: str | None, overwrite: bool) -> None:
 
     for name in inputs:
         if name is not None and Path(name).exists() and Path(output).exists() and Path(output).samefile(name):
-            raise InputError(f"--output {output} is an input file; choose another name.")
+            raise InputError(f"{option} {output} is an input file; choose another name.")
         above = Path(output).resolve().parents
         # Parquet files are found at any depth, others only where they lie.
         above = above if Path(output).suffix.lower() in PARQUET else above[:1]
         if name is not None and Path(name).is_dir() and Path(name).resolve() in above:
             kind = "embedding store" if is_store(Path(name)) else "folder of the rows,"
-            raise InputError(f"--output {output} lies in the {kind} {name}; choose another place.")
+            raise InputError(f"{option} {output} lies in the {kind} {name}; choose another place.")
     refuse_existing(output, overwrite=overwrite)
 
 

@@ -214,7 +214,7 @@ def _refuse_in_the_way(output: str, save: str | None, inputs: tuple[str | None, 
         if Path(save).resolve() == Path(output).resolve():
             raise click.UsageError(f"--save and --output are both {output}; they are two files.")
         require_removal_name(save, "--save")
-        check_output(save, *inputs, overwrite=force)
+        check_output(save, *inputs, overwrite=force, option="--save")
 
 
 def _columns_to_show(show: str | None, given: RowOptions[str]) -> dict[str, tuple[str, ...]]:

@@ -403,8 +403,13 @@ class HubText(NetworkEncoder):
         trained = sentence_settings(folder, name) if pooling == "auto" else None
         what = "has no tokenizer that could be used"
         self._tokenizer = _from_folder(AutoTokenizer, folder, name, what, padding_side="right")
+        if self._tokenizer.pad_token is None:  # as of GPT-2 and Llama; padding is masked, so that any token will do
+            self._tokenizer.pad_token = self._tokenizer.eos_token or self._tokenizer.unk_token
         if self._tokenizer.pad_token is None:
-            raise InputError(f"{name} has no padding token, so texts cannot be batched; use an encoder such as BERT.")
+            raise InputError(
+                f"The tokenizer of {name} has no padding token, so texts cannot be batched. Set its pad_token and save "
+                "it with the network (save_pretrained)."
+            )
         self._one_at_a_time = Lock()  # a tokenizer keeps settings that threads must not change under each other
         taken = min(self._tokenizer.model_max_length, _positions(network), MAX_TOKENS)
         usual = taken if trained is None or trained.max_tokens is None else min(taken, trained.max_tokens)

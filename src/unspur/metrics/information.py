@@ -40,7 +40,11 @@ class DescriptionLength:
 
     @property
     def compression_over_prior(self) -> float:
-        """``prior_bits / bits``: what the rows save; about 1 where they say nothing (up to 1.1 at 60 rows)."""
+        """``prior_bits / bits``: what the rows save.
+
+        About 1 where they say nothing: up to 1.1 at 60 rows, and less with a rare class and few rows, whose probes
+        predict worse than the frequencies (0.8 with a class of 25 among 500 rows of 50 features).
+        """
         return self.prior_bits / self.bits
 
     def to_dict(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ outliers need no manual tuning. The choice never sees the rows that a probe is t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -95,9 +96,12 @@ def prepare_probe(
     raise InputError(f"probe is 'linear' or 'mlp'; got {kind!r}.")
 
 
-def checked_rows(Z: Array, name: str = "Z") -> Array:
+def checked_rows(X: Array, name: str = "X") -> Array:
     """Rows as a finite two-dimensional float32 or float64 array on the host."""
-    rows = np.asarray(to_numpy(Z))
+    rows = np.asarray(to_numpy(X))
+    if rows.dtype.kind == "O" and hasattr(X, "dtypes"):  # pandas' nullable numbers, or those of Arrow
+        with suppress(TypeError, ValueError):
+            rows = X.to_numpy(np.float64, na_value=np.nan)
     if rows.ndim != 2 or rows.dtype.kind not in "fiub":
         raise InputError(f"{name} must be numbers in an array (n, d); got shape {rows.shape} of {rows.dtype}.")
     if rows.dtype not in (np.float32, np.float64):

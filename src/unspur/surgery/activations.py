@@ -142,10 +142,10 @@ class Batches:
         self._labels = {"concept": _Labels(concept, "concept")}
         if y is not None:
             self._labels["y"] = _Labels(y, "y")
-        if not all(labels.key for labels in self._labels.values()) and _shuffles(batches):
+        if not all(labels.key for labels in self._labels.values()) and (sampler := _own_order(batches)):
             raise LabelError(
-                "The DataLoader shuffles its rows, so labels in an array cannot be matched to them. Pass one that does "
-                "not (shuffle=False), or put the labels into the batches and name their key."
+                f"The DataLoader has its rows in the order of a {sampler}, so labels in an array cannot be matched to "
+                "them. Pass one without (shuffle=False), or put the labels into the batches and name their key."
             )
         self.pooling = pooling or self._natural_pooling()
 
@@ -197,13 +197,26 @@ class Batches:
         return Batch(number, inputs, mask, kept, values["concept"][kept], y, sequence[kept], self.pooling)
 
 
-def _shuffles(batches: Any) -> bool:
-    """Whether a DataLoader draws its rows at random; its sampler may be inside its `batch_sampler`."""
-    from torch.utils.data import RandomSampler, SubsetRandomSampler, WeightedRandomSampler
+def _own_order(batches: Any) -> str:
+    """Name of a sampler that may change the order of a DataLoader's rows; "" if there is none.
 
-    samplers = (getattr(one, "sampler", None) for one in (batches, getattr(batches, "batch_sampler", None)))
-    random = RandomSampler, SubsetRandomSampler, WeightedRandomSampler
-    return any(isinstance(one, random) or getattr(one, "shuffle", False) for one in samplers)  # of a DistributedSampler
+    Samplers hold others, as their `sampler` or `batch_sampler`. Rows of an iterable dataset come in its own order.
+    """
+    from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, SequentialSampler
+
+    if not isinstance(batches, DataLoader) or isinstance(batches.dataset, IterableDataset):
+        return ""
+    waiting = [batches.sampler, batches.batch_sampler]
+    while waiting:
+        sampler = waiting.pop()
+        keeps = isinstance(sampler, DistributedSampler) and not sampler.shuffle
+        if sampler is None or isinstance(sampler, SequentialSampler) or keeps:
+            continue
+        within = [getattr(sampler, name, None) for name in ("sampler", "batch_sampler")]
+        if type(sampler) is not BatchSampler and not any(within):
+            return type(sampler).__name__
+        waiting += within
+    return ""
 
 
 class _Labels:
