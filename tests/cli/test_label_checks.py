@@ -197,7 +197,10 @@ def test_every_verb_that_learns_from_rows_notes_them(birds):
 def test_text_among_the_features_is_named_with_its_row_and_what_to_do(birds):
     birds.assign(note="hello", **{"my file": "a.jpg"}, f5=["", *["n/a"] * 599]).to_csv("rows.csv", index=False)
     said = fit(code=1)[1]
-    assert "column 'note' holds 'hello' in row 1, which is not a number (nor is all of 'my file', 'f5')" in said
+    assert (
+        "column 'note' holds 'hello' in row 1, which is not a number (columns 'my file', 'f5' also contain text)"
+        in said
+    )
     assert "--ignore note --ignore 'my file' --ignore f5" in said
     assert "--show" not in said  # which fit does not have
     fit("rows.csv", "--ignore", "note", "--ignore", "my file", "--ignore", "f5")
@@ -247,7 +250,7 @@ def test_a_label_of_many_numbers_is_refused_before_anything_is_computed(birds, k
     getattr(birds, f"to_{kind}")(f"rows.{kind}", index=False)
     for verb in (["fit", "--output", "r.safetensors"], ["report"], ["compare"]):
         said = unspur(*verb, f"rows.{kind}", "--main", "bird", "--concept", "f3", "--ignore", "background", code=1)[1]
-        assert f"f3 has 600 different values, such as {birds['f3'][0]:.4g}, " in said
+        assert f"f3 has 600 distinct values, such as {birds['f3'][0]:.4g}, " in said
         assert "concept_type='continuous'" in said
     said = unspur(
         "fit",
@@ -550,7 +553,7 @@ def test_a_column_to_ignore_need_be_in_one_of_the_files_only(birds, kind):
             told += said[1]
         assert "note" not in said[0]  # the command that fits the removal has no test rows
         assert told.count(f"train.{kind} has no 'nosuch' to ignore") == (3 if "nosuch" in ignore else 0)
-        assert told.count("If it is no feature: --ignore note.") == (0 if ignore else 3)
+        assert told.count("If it is not a feature: --ignore note.") == (0 if ignore else 3)
 
 
 @pytest.mark.parametrize("memory", [None, "1MB"])

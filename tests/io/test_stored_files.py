@@ -125,7 +125,7 @@ def test_a_scratch_folder_changes_nothing_but_the_time(toy, here):
         (["big", "big/part-0.parquet", *LABELS], "named twice", 1),
         (["nothing/*.parquet", *LABELS], "There is no file nothing/*.parquet", 1),
         (["empty", *LABELS], "not an embedding store", 1),
-        (["wide", *LABELS], "column 'split' is not of numbers. If it is no feature: --ignore split", 1),
+        (["wide", *LABELS], "column 'split' is not of numbers. If it is not a feature: --ignore split", 1),
         (["wide", *LABELS, "--ignore", "season"], "has no 'season' to ignore", 1),
         (["table.csv", *LABELS], "has to be read as a whole", 1),
     ],

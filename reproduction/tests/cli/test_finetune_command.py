@@ -246,7 +246,7 @@ def test_what_cannot_be_trained_is_said_in_a_line_before_anything_is_made(table,
     assert not [path for path in tmp_path.iterdir() if path.is_dir()]
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "thesis.txt").touch()
-    assert "is no embedding store and holds other files" in one_line(*own, *LABELS)
+    assert "is not an embedding store and holds other files" in one_line(*own, *LABELS)
     assert not (tmp_path / "store-network").exists()
 
 

@@ -11,21 +11,21 @@ __all__ = ["main"]
 
 #: Verbs by section, each with one line of at most 62 characters.
 SECTIONS = {
-    "Look": {
-        "demo": "Take the photograph out from behind digits, end to end.",
-        "audit": "Say which columns travel with the task, and are used.",
-        "report": "Write a page that shows all that a removal does.",
+    "Inspect": {
+        "demo": "Run the whole method on digits placed on photographs.",
+        "audit": "Find columns that may be spurious.",
+        "report": "Measure a removal and write an HTML report.",
         "card": "Write the section of a model card about a saved MODEL.",
     },
     "Remove a concept": {
         "fit": "Fit a classifier that does not use the concept, or a removal.",
-        "predict": "Predict the classes of the rows of FILE by a saved MODEL.",
+        "predict": "Predict the classes of the rows of FILE with a saved MODEL.",
         "apply": "Apply a saved REMOVAL to the rows of FILE.",
         "evaluate": "Compare heads with and without the REMOVAL, by group.",
         "compare": "Compare all removers, with heads on top, on FILE.",
     },
     "Get embeddings": {"embed": "Turn images or texts into embeddings by a frozen network."},
-    "Set up": {"completion": "Print the script that lets a shell complete unspur's words."},
+    "Set up": {"completion": "Print a shell completion script."},
 }
 #: Verbs that went to the reproduction, whose command has them.
 MOVED = ("data", "finetune", "reproduce", "pictures")

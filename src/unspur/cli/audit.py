@@ -89,7 +89,7 @@ def audit_command(
     force: bool,
     as_json: bool,
 ) -> None:
-    r"""Say which columns travel with the task, are visible, and are used.
+    r"""Find columns that may be spurious.
 
     Each column is asked three things. Is it associated with the task? Does the embedding show it? Does an unweighted
     head err more often where it contradicts the task? A column is flagged if all three are significant after

@@ -27,7 +27,7 @@ Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]
 @click.command("completion")
 @click.argument("shell", type=click.Choice(list(PLACES)))
 def completion(shell: str) -> None:
-    r"""Print the script that lets a shell complete unspur's words.
+    r"""Print a shell completion script.
 
     Verbs, options, their values and files are completed, and after --main and --concept the columns of FILE.
 

@@ -392,7 +392,7 @@ def _require_classes(values: Array, name: str, hint: str = "") -> None:
         f"{number:.4g}" if fractions else str(value) for value, number in list(zip(known, numbers, strict=True))[:3]
     )
     raise LabelError(
-        f"{name} has {many:,} different values, such as {shown}; a label has a few classes.{hint if fractions else ''}"
+        f"{name} has {many:,} distinct values, such as {shown}; a label has a few classes.{hint if fractions else ''}"
     )
 
 

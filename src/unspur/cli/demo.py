@@ -36,7 +36,7 @@ JSON_NAMES = ("as they are", "JSE")
 @force_option
 @json_option
 def demo(agreement: float, seed: int, output: str, report: str | None, force: bool, as_json: bool) -> None:
-    """Digits on photographs: find the photograph in the embeddings, remove it, keep the digit.
+    """Run the whole method on digits placed on photographs.
 
     Example: unspur demo --agreement 0.95
     """

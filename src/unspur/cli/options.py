@@ -88,7 +88,7 @@ def _require_two_labels(ctx: click.Context, parameter: click.Parameter, given: t
 def given_once(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> str | None:  # noqa: ARG001
     """A callback for options that must not be repeated; click would take the last in silence."""
     if len(given) > 1:
-        raise click.BadParameter(f"it is given {len(given)} times ({', '.join(given)}); give one.")
+        raise click.BadParameter(f"passed {len(given)} times ({', '.join(given)}); pass it once.")
     return given[0] if given else None
 
 

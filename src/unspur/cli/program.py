@@ -265,7 +265,7 @@ def _message(error: Exception) -> tuple[int, str]:
     if isinstance(error, OSError):
         return FAILED, f"Error: {_system_message(error)}"
     if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop"):  # of pathlib, before Python 3.13
-        return FAILED, f"Error: {error}: links that lead to themselves are no file. Give another."
+        return FAILED, f"Error: {error}: the symbolic link points to itself. Pass another path."
     if isinstance(error, ValueError) and not _raised_here(error):  # scikit-learn's complaints about input are of these
         return FAILED, f"Error: {error}"
     return FAULT, (

@@ -118,7 +118,7 @@ def report_command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    r"""Write a page that shows all that a removal does.
+    r"""Measure a removal and write an HTML report.
 
     The page is one HTML file that opens in any browser, without a network. Without --removal the concept is found in
     the rows of FILE first; without test rows 30 % of each group are held out before that.

@@ -176,7 +176,7 @@ def predict(
     force: bool,
     as_json: bool,
 ) -> None:
-    r"""Predict the classes of the rows of FILE by a saved MODEL.
+    r"""Predict the classes of the rows of FILE with a saved MODEL.
 
     MODEL is what unspur fit saved. The output has the predicted class of each row and a probability for each class,
     beside the labels of FILE. With --main and --concept the accuracy is printed, group by group. Features that have

@@ -143,8 +143,7 @@ class NetworkEncoder(ABC):
             return np.asarray(self.where.run(self.features, self.batch(prepared)).cpu().numpy())
         except torch.cuda.OutOfMemoryError as error:
             raise InputError(
-                "{name} finds no room on {device} for {count} examples at a time. Pass fewer, such as {batch}, or "
-                "{cpu}.",
+                "{name} ran out of memory on {device} with batches of {count}. Pass fewer, such as {batch}, or {cpu}.",
                 name=self.name,
                 device=self.where.device,
                 count=len(prepared),

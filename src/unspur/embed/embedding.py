@@ -110,14 +110,17 @@ def _check(examples: Examples, encoder: Encoder, pca: int | None, batch: int) ->
         raise InputError("A label cannot be called 'id': that is the column of names. Rename it.")
     odd = [name for name, column in examples.labels.items() if np.shape(column) != (len(examples),)]
     if odd:
-        raise InputError(f"{examples.name} has {len(examples)} examples; {odd[0]} has not one value for each.")
+        raise InputError(f"{examples.name} has {len(examples)} examples; {odd[0]} does not have one value per row.")
     if batch < 1:
         raise InputError(f"batch is a number of examples, 1 at least; got {batch}.")
     rows = int(_training(examples).sum())
     if pca is not None and not 1 <= pca <= min(rows, encoder.width):
         raise InputError(
-            f"{rows} training rows of {encoder.width} features have no {pca} principal components; ask for "
-            f"{min(rows, encoder.width)} at most."
+            "{pca} is out of range: {rows} training rows of {width} features allow at most {most}.",
+            pca=Parameter("pca", pca),
+            rows=rows,
+            width=encoder.width,
+            most=min(rows, encoder.width),
         )
 
 
@@ -299,7 +302,7 @@ def _require_own_folder(folder: Path, examples: Examples) -> None:
     other = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
     if other:
         raise OutputExistsError(
-            f"{folder} is no embedding store and holds other files, such as {other[0]}. Name a folder of its own."
+            f"{folder} is not an embedding store and holds other files, such as {other[0]}. Name a folder of its own."
         )
 
 
@@ -315,7 +318,7 @@ def _require_finite(rows: Array, start: int, stop: int, examples: Examples) -> N
     bad = np.flatnonzero(~np.isfinite(rows[start:stop]).all(axis=1))
     if len(bad):
         raise InputError(
-            "The encoder made NaN or infinity of {rows} examples, the first {example}. Look at that one; or begin "
+            "The encoder returned NaN or infinity for {rows} examples, the first {example}. Look at that one; or begin "
             "again with {precision} and {overwrite}.",
             rows=len(bad),
             example=examples.ids[start + bad[0]],
@@ -332,7 +335,7 @@ def _require_different(rows: Array, encoder: str) -> None:
             return
     if len(rows) > 1:
         raise InputError(
-            "{encoder} made the same row of all {rows} examples. If the examples differ, it does not see how: choose "
+            "{encoder} returned the same embedding for all {rows} examples, so it cannot tell them apart. Choose "
             "another encoder, and pass {overwrite} or another folder.",
             encoder=encoder,
             rows=len(rows),

@@ -91,7 +91,7 @@ def model_folder(name: str, revision: str | None = None) -> Path:
     if folder.is_dir():
         if not (folder / "config.json").is_file():
             raise InputError(
-                f"{folder} has no config.json, so it is no Hugging Face model; save_pretrained writes one."
+                f"{folder} has no config.json, so it is not a Hugging Face model (save_pretrained writes this file)."
             )
         if revision is not None:
             raise InputError(f"{folder} is a folder, which has no revisions; leave out revision {revision!r}.")

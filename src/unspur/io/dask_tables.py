@@ -73,8 +73,8 @@ def _client(distributed: Any, where: str, patience: float, default: bool) -> Any
         address = {"scheduler_file": where}
     elif not re.fullmatch(r"(tcp|tls|ws|wss|ucx|inproc)://\S+", where):
         raise InputError(
-            f"{where!r} is no address of a Dask scheduler; pass what it prints, such as tcp://host:8786, or the file "
-            "that it wrote (dask scheduler --scheduler-file)."
+            f"{where!r} is not the address of a Dask scheduler; pass what it prints, such as tcp://host:8786, or the "
+            "file that it wrote (dask scheduler --scheduler-file)."
         )
     try:
         return distributed.Client(**address, timeout=patience, set_as_default=default)

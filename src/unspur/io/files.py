@@ -330,7 +330,9 @@ def _refuse_text(path: Path, names: dict[int, str], row: int, lines: Iterable[li
     (first, value), *others = found.items()
     shown = value if len(value) <= MAX_VALUE_SHOWN else f"{value[: MAX_VALUE_SHOWN - 1]}…"
     decimal = _number(value.replace(",", ".")) is not None
-    also = f" (nor is all of {quoted([name for name, _ in others])})" if others else ""
+    names_of_others = quoted([name for name, _ in others])
+    also = f" (column {names_of_others} also contains text)" if len(others) == 1 else ""
+    also = f" (columns {names_of_others} also contain text)" if len(others) > 1 else also
     advice = "Write decimals with a point." if decimal else no_features(list(found))
     if value.strip() in MISSING_VALUE_WORDS:
         advice = f"If it is a missing value, drop the row or fill it in. {advice}"
@@ -391,7 +393,7 @@ def write_rows(table: Table, output: str | Path, *, overwrite: bool = False) -> 
         assert written.features is not None
         odd = [name for name, column in table.columns.items() if column.shape != (len(table.Z),)]
         if odd:
-            raise InputError(f"{output}: {quoted(odd)} has not one value per row. Use --ignore, or write .npz.")
+            raise InputError(f"{output}: {quoted(odd)} does not have one value per row. Use --ignore, or write .npz.")
         clash = [name for name in table.columns if name in written.features]
         if clash:
             raise InputError(f"{output}: {quoted(clash)} is the name of a label and of a feature. Rename one.")

@@ -292,8 +292,8 @@ def require_known(path: Path, names: list[str], ignore: tuple[str, ...]) -> None
 def no_features(names: Sequence[str]) -> str:
     """Advice for columns that were taken for features."""
     options = " ".join(f"--ignore {shlex.quote(name)}" for name in names[:5]) + (" …" if len(names) > 5 else "")
-    seen = "they are no features" if len(names) > 1 else "it is no feature"
-    return f"If {seen}: {options}. Columns named as labels or with --where are no features either."
+    seen = "they are not features" if len(names) > 1 else "it is not a feature"
+    return f"If {seen}: {options}. Columns named as labels or with --where are not features either."
 
 
 def odd_features(table: Table) -> list[str]:
@@ -303,7 +303,7 @@ def odd_features(table: Table) -> list[str]:
     orders = ((j, _order(table.Z[:, j])) for j in range(len(table.features)))
     oddities = {j: f"{order}; is it a feature? If not" for j, order in orders if order}
     for j, what in dominating(table.Z).items():
-        oddities.setdefault(j, f"{what}. If it is no feature")
+        oddities.setdefault(j, f"{what}. If it is not a feature")
     notes = [
         f"the column {table.features[j]!r} {what}: --ignore {shlex.quote(table.features[j])}."
         for j, what in list(oddities.items())[:MAX_COLUMNS_NAMED]

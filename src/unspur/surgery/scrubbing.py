@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 _CHANGING = (
     "The batches have {} rows this time, and had {:,} before: they change from pass to pass. A DataLoader that "
     "shuffles leaves out other rows each time if drop_last=True; pass drop_last=False. Only LEACE, SAL and "
-    "SPLINCE can do with rows that change."
+    "SPLINCE can handle rows that change."
 )
 #: Most layers of a file.
 MAX_LAYERS = 10_000

@@ -339,7 +339,7 @@ def _require_possible(
     _require_folder(network, "the network")
     store = is_store(folder)
     if folder.is_dir() and not store and any(not path.name.startswith(".") for path in folder.iterdir()):
-        raise OutputExistsError(f"{folder} is no embedding store and holds other files. Name a folder of its own.")
+        raise OutputExistsError(f"{folder} is not an embedding store and holds other files. Name a folder of its own.")
     if store and not overwrite:
         _require_rows_of(network, folder)
     if not maps:
