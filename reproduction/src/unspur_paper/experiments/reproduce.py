@@ -170,19 +170,20 @@ def _records(
     known: dict[str, dict[str, Record]] = {}
     for record in packed:
         known.setdefault(canonical(record.spec, "spec"), {})[record.data] = record
-    found = []
+    found: list[Record | None] = []
     for cell, task in zip(cells, tasks, strict=True):
-        record, by_data = None, known.get(canonical(dict(cell.spec), "spec"), {})
+        chosen: Record | None = None
+        by_data = known.get(canonical(dict(cell.spec), "spec"), {})
         if task is not None:
-            record = store.get(task.key) or by_data.get(task.data)
+            chosen = store.get(task.key) or by_data.get(task.data)
         elif len(by_data) > 1:
             raise InputError(
                 f"There are records of one cell on different data ({' and '.join(by_data)}). Draw them where the data "
                 "are, or keep them in different folders (--output)."
             )
         elif by_data:
-            (record,) = by_data.values()
-        found.append(record)
+            (chosen,) = by_data.values()
+        found.append(chosen)
     return found
 
 
