@@ -506,7 +506,7 @@ def _parts_of_trace(remover: Remover) -> list[Any]:
     from unspur.trace import Trace, Traces
 
     trace = remover.trace_
-    return [trace] if isinstance(trace, Trace) else list(trace.parts.values()) if isinstance(trace, Traces) else []
+    return list(trace.parts.values()) if isinstance(trace, Trace | Traces) else []
 
 
 def fitted_classes(remover: Remover, concepts: Sequence[str]) -> list[tuple[Any, ...]]:

@@ -256,7 +256,7 @@ def _of_the_fit(remover: Remover, rows: LabelledData, main: str) -> dict[str, An
     traces: Mapping[str, Trace] = {}
     if isinstance(trace, Trace | Traces):
         trace = renamed(trace, rows, main)
-        traces = {"": trace} if isinstance(trace, Trace) else trace.parts
+        traces = trace.parts
     return {
         "method": type(remover).__name__,
         "n_removed": remover.n_removed_,
