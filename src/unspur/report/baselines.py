@@ -19,9 +19,9 @@ from unspur.clusters import row_hashes
 from unspur.compare import REMOVERS, accuracy_of, fit_remover, known_names, make_remover, probes, tune_named_head
 from unspur.exceptions import UnspurError
 from unspur.heads import HEADS
-from unspur.metrics import GroupAccuracy, Leakage, paired_difference, worst_difference
+from unspur.metrics import GroupAccuracy, Leakage, PairedDifference, paired_difference, worst_difference
 from unspur.removers import Remover
-from unspur.report.results import Change, MethodResult, StrengthResult
+from unspur.report.results import MethodResult, StrengthResult
 from unspur.selection import Selection, penalty_grid
 
 #: Name of the original rows among methods.
@@ -107,19 +107,19 @@ class Evaluator:
         return np.asarray(layer.predict(z) == self.test.main.values)
 
 
-def changes(before: HeadEvaluation, after: HeadEvaluation, test: LabelledData) -> tuple[Change, Change, Change]:
+def changes(
+    before: HeadEvaluation, after: HeadEvaluation, test: LabelledData
+) -> tuple[PairedDifference, PairedDifference, PairedDifference]:
     """Changes of the averages over rows and over groups, and of the worst group, in the order of `MethodResult`.
 
     The average over rows counts all rows, the others count those whose group is known.
     """
     first, second = before.correct[test.concept_known], after.correct[test.concept_known]
-    found = (
+    return (
         paired_difference(before.correct, after.correct),
         paired_difference(first, second, test.group[test.concept_known]),
         worst_difference(before.accuracy, after.accuracy),
     )
-    over_rows, by_group, worst = (Change(change.value, change.low, change.high) for change in found)
-    return over_rows, by_group, worst
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ def method_result(
     name: str,
     removed: int,
     found: HeadEvaluation,
-    changed: tuple[Change | None, Change | None, Change | None] = (None,) * 3,
+    changed: tuple[PairedDifference | None, PairedDifference | None, PairedDifference | None] = (None,) * 3,
 ) -> MethodResult:
     """The result of one head after one method."""
     average, by_group, worst = changed

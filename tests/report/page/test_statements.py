@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from tests.report.making import toy_findings
+from unspur.metrics import PairedDifference
 from unspur.report.page import formatting as words
 from unspur.report.page.charts import leaks, tiles
 from unspur.report.page.formatting import ends_of_paths
 from unspur.report.page.verdict import subspaces, verdict
-from unspur.report.results import Change
 
 FOUND = toy_findings()
 
@@ -72,7 +72,7 @@ def test_the_network_is_asked_before_and_after():
 def test_the_chart_of_a_tile_has_a_scale_that_its_marks_keep_to():
     for change in (0.001, -0.066, 0.42):
         low, high = change - 0.02, change + 0.02
-        after = replace(FOUND.after, average_change=Change(change, low, high), weighted=None)
+        after = replace(FOUND.after, average_change=PairedDifference(change, low, high), weighted=None)
         found = tiles(replace(FOUND, results=(FOUND.before, after, *FOUND.results[2:])))
         assert all(tile.ticks for tile in found)
         average = next(tile for tile in found if tile.label == "average over rows")

@@ -18,11 +18,11 @@ from scipy.special import ndtri
 
 from unspur.auditing import Estimate
 from unspur.criteria import TTest
-from unspur.metrics import GroupAccuracy, Leakage
+from unspur.metrics import GroupAccuracy, Leakage, PairedDifference
 from unspur.report.colours import GROUP_MARKERS, Marker, group_look, in_the_dark, method_colours
 from unspur.report.page import formatting
 from unspur.report.page.verdict import points
-from unspur.report.results import Change, Findings, MethodResult
+from unspur.report.results import Findings, MethodResult
 from unspur.trace import Step, Trace
 
 #: SVG paths of markers, all of about the same area.
@@ -400,7 +400,7 @@ def _line(
 
 
 def _cell(
-    share: float, interval: tuple[float, float], change: Change | None, weighted: Measured | None
+    share: float, interval: tuple[float, float], change: PairedDifference | None, weighted: Measured | None
 ) -> dict[str, Any]:
     """A figure, its change against the original rows, and the figure of a group-weighted head; "" if not known."""
     names = ("figure", "interval", "change", "change_interval", "is_clear", "weighted", "weighted_interval")

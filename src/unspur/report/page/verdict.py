@@ -11,10 +11,10 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from unspur.metrics import GroupAccuracy, Leakage
+from unspur.metrics import GroupAccuracy, Leakage, PairedDifference
 from unspur.report.page import formatting
 from unspur.report.page.formatting import short_groups, with_short_names
-from unspur.report.results import Change, Findings, MethodResult
+from unspur.report.results import Findings, MethodResult
 
 #: A piece of a sentence, and how it looks: plain words, a figure, its interval, or a command.
 Part: TypeAlias = tuple[str, Literal["words", "figure", "interval", "command"]]
@@ -270,7 +270,7 @@ def _compared_with_removal(result: MethodResult, with_what: str) -> list[Part | 
     ]
 
 
-def _difference(change: Change) -> list[Part | str]:
+def _difference(change: PairedDifference) -> list[Part | str]:
     return [
         (f"{formatting.signed(change.value)} {points(change.value)}", "figure"),
         " ",
@@ -295,7 +295,7 @@ def _next_step(findings: Findings) -> Sentence:
     return _sentence(f"{what}: ", (command, "command"))
 
 
-def _average(change: Change | None) -> list[Part | str]:
+def _average(change: PairedDifference | None) -> list[Part | str]:
     if change is None:
         return []
     if not change.clear:
