@@ -104,7 +104,6 @@ def audit_command(
     """
     from unspur.auditing import as_measurement, audit
 
-    main = given.main
     asked, table = _read(given, columns, shown, given.where)
     n_rows_total = len(table.Z)
     table, sampling_notes = _sampled(table, max_rows, seed)
@@ -124,12 +123,13 @@ def audit_command(
     if not audited:
         others = "".join(f" ({name}: {reason})" for name, reason in other_shapes.items())
         raise click.UsageError(
-            f"{given.file} has no columns to audit besides {main}{others}. Name some with --column, or use --show."
+            f"{given.file} has no columns to audit besides {given.main}{others}. Name some with --column, or "
+            "use --show."
         )
     with progress_bar("audit", 2 + min(max_probes, len(audited)), shown=progress) as step:
         found = audit(
             table.Z,
-            {main: table.label(main)},
+            {given.main: table.label(given.main)},
             audited,
             clusters=None if given.clusters is None else table.label(given.clusters),
             level=level,
@@ -149,15 +149,10 @@ def audit_command(
         # Bins are for all rows of the file; properties of content are known of those that were audited.
         whole = table if table.kept is None else _read(given, columns, shown, ())[1]
         written = _write_labels(labels, numbers, audited, table, whole, overwrite=force)
-    next_command = None
-    first = found.recommended
+    first, next_command = found.recommended, None
     if first is not None and (first.kind != "number" or first.name in written):
-        concept = written.get(first.name, first.name)
         not_features = (*given.ignore, *(asked if table.features is not None else ()))
-        options = options_of_rows(vars(replace(given, concept=(concept,), ignore=())))
-        options += [("--ignore", name) for name in dict.fromkeys(not_features) if name not in {*given.columns, concept}]
-        next_command = ["unspur report", shlex.quote(given.file)]
-        next_command += [f"{option} {shlex.quote(value)}" for option, value in options]
+        next_command = _report_command(given, written.get(first.name, first.name), not_features)
         content = [] if shown is None else ["--show", shown, *(() if root is None else ("--root", str(root)))]
         content += ["--allow-outside"] if allow_outside else []
         next_command += [shlex.join(content)] if content else []
@@ -175,6 +170,13 @@ def audit_command(
             f"Next: {first.name} is a number. Add --labels FOLDER to write its bins as labels, and this prints the "
             "command that removes them; or remove the number itself in Python, by LEACE(concept_type='continuous')."
         )
+
+
+def _report_command(given: RowOptions[str], concept: str, not_features: Iterable[str]) -> list[str]:
+    """The command that removes a column of these rows, in quoted words."""
+    options = options_of_rows(vars(replace(given, concept=(concept,), ignore=())))
+    options += [("--ignore", name) for name in dict.fromkeys(not_features) if name not in {*given.columns, concept}]
+    return ["unspur report", shlex.quote(given.file), *(f"{option} {shlex.quote(value)}" for option, value in options)]
 
 
 def _read(

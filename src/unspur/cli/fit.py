@@ -146,18 +146,7 @@ def fit(
         echo_json({"output": output, "method": method, "concepts": list(train.concept_names), **found})
         return
     _print_trace(remover, whole=trace)
-    say(f"\n{_directions_text(remover, train.main.name, train.concept_names)}")
-    if not remover.n_removed_:
-        say("No direction was removed; applying the saved file changes nothing.")
-    elif remover.strength_ < 1:
-        say(f"They are removed with a strength of {remover.strength_:g}; a part of each is left.")
-    if losses := getattr(remover, "metric_losses_", {}):
-        tried = ", ".join(f"{loss:.4f} at {metric:g}" for metric, (loss, _) in losses.items())
-        say(f"The metric is τ = {remover.metric_:g}, chosen by the held-out loss of {train.main.name}: {tried}.")
-    if unfinished := getattr(remover, "search_limit_warning", ""):
-        say(f"{unfinished} Try a larger --weight-decay, or raise --max-pairs.")
-    if task_lost := getattr(remover, "task_removed_warning", ""):
-        say(f"{task_lost} Try --metric 1.")
+    _print_removal(remover, train.main.name, train.concept_names)
     if classifier is not None:
         say(_head_text(classifier))
         for note in classifier.selection_.notes:  # the other notes were already printed as warnings
@@ -171,6 +160,22 @@ def fit(
         say_command("Next:", ["unspur", "apply", shlex.quote(output), "FILE", *beside, "--output clean.npz"])
     if len(given.file) == 1 and memory is None and dask is None:  # a report has its rows in memory
         _say_report_command(given, output, ctx.params)
+
+
+def _print_removal(remover: Remover, main: str, concepts: tuple[str, ...]) -> None:
+    """Print what was removed, and what to do where the search or the metric call for it."""
+    say(f"\n{_directions_text(remover, main, concepts)}")
+    if not remover.n_removed_:
+        say("No direction was removed; applying the saved file changes nothing.")
+    elif remover.strength_ < 1:
+        say(f"They are removed with a strength of {remover.strength_:g}; a part of each is left.")
+    if losses := getattr(remover, "metric_losses_", {}):
+        tried = ", ".join(f"{loss:.4f} at {metric:g}" for metric, (loss, _) in losses.items())
+        say(f"The metric is τ = {remover.metric_:g}, chosen by the held-out loss of {main}: {tried}.")
+    if unfinished := getattr(remover, "search_limit_warning", ""):
+        say(f"{unfinished} Try a larger --weight-decay, or raise --max-pairs.")
+    if task_lost := getattr(remover, "task_removed_warning", ""):
+        say(f"{task_lost} Try --metric 1.")
 
 
 def _say_report_command(given: RowOptions[tuple[str, ...]], output: str, params: Mapping[str, Any]) -> None:
