@@ -562,6 +562,15 @@ def _stem(name: str) -> str:
     return Path(name).stem if name.endswith(".npy") else name
 
 
+def hold_out_test_rows(rows: dict[str, LabelledData], seed: int) -> BoolArray | None:
+    """Make some of the training rows test rows if there are none; returns which of them, or None."""
+    if "test" in rows:
+        return None
+    held = draw_test_mask(rows["training"], seed)
+    rows |= {"training": rows["training"].select(~held), "test": rows["training"].select(held)}
+    return held
+
+
 def with_test_rows(rows: Mapping[str, LabelledData], seed: int, clusters: str | None) -> dict[str, LabelledData]:
     """Training, test and perhaps validation rows; test rows are some of the training rows if there are none.
 
@@ -570,9 +579,7 @@ def with_test_rows(rows: Mapping[str, LabelledData], seed: int, clusters: str | 
     from unspur._data import decode_rows
 
     rows = dict(rows)
-    if "test" not in rows:
-        held = draw_test_mask(rows["training"], seed)
-        rows |= {"training": rows["training"].select(~held), "test": rows["training"].select(held)}
+    hold_out_test_rows(rows, seed)
     train = decode_rows(rows.pop("training"), "training")
     rows = {"training": train, **{name: decode_rows(part, name, like=train) for name, part in rows.items()}}
     require_disjoint_clusters(rows, clusters)

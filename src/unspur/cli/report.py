@@ -16,7 +16,7 @@ from click.core import ParameterSource
 from unspur._text import counted
 from unspur.cli.completion import column_names, columns_of
 from unspur.cli.console import echo_json, progress_bar, say, say_command, say_where
-from unspur.cli.data import caveat_about_test_rows, draw_test_mask, read_splits, require_disjoint_clusters
+from unspur.cli.data import caveat_about_test_rows, hold_out_test_rows, read_splits, require_disjoint_clusters
 from unspur.cli.fit import describe_columns, fit_remover
 from unspur.cli.options import (
     FITTING_PARAMETERS,
@@ -143,17 +143,15 @@ def report_command(
     saved = None if removal is None else load(removal)
     given, shown = _with_other_columns(given, _columns_to_show(show, given))
     splits = read_splits(given, saved, shown=shown)
-    rows, test, notes = splits.rows, splits.tables.get("test"), splits.notes
+    rows, notes = splits.rows, splits.notes
     if saved is not None:
         notes = [*notes, caveat_about_test_rows(saved, rows.get("test"), given.file)]
-    if test is None:
-        held = draw_test_mask(rows["training"], seed)
-        test = splits.tables["training"].select(np.flatnonzero(held))
-        splits.tables["training"] = splits.tables["training"].select(np.flatnonzero(~held))
-        rows |= {"training": rows["training"].select(~held), "test": rows["training"].select(held)}
+    held, table = hold_out_test_rows(rows, seed), splits.tables["training"]
+    test = splits.tables["test"] if held is None else table.select(np.flatnonzero(held))
+    table = table if held is None else table.select(np.flatnonzero(~held))
     # Before anything is fitted, so that errors about pictures and the network come at once.
     content = {} if show is None else row_content(show, test, root, allow_outside=allow_outside)
-    network = {} if encoder_name is None else _network(encoder_name, splits.tables["training"], rows["test"], content)
+    network = {} if encoder_name is None else _network(encoder_name, table, rows["test"], content)
     require_disjoint_clusters(rows, given.clusters)
     show_progress = not as_json and sys.stderr.isatty()
     train, validation = rows["training"], rows.get("validation")
@@ -161,7 +159,7 @@ def report_command(
     if remover is None:
         settings = {"missing": splits.missing_concept, "seed": seed, "show_progress": show_progress, **options}
         remover = fit_remover(train, validation, pool=True, **settings)
-        describe_columns(splits.tables["training"], remover)
+        describe_columns(table, remover)
     if save is not None:
         remover.save(save, overwrite=force)
     test_numbers = range(len(test.Z)) if test.kept is None else test.kept.tolist()
@@ -186,7 +184,7 @@ def report_command(
             cli_source=_cli_source(ctx),
             columns={  # neither features nor named by an option, for the audit
                 name: column
-                for name, column in splits.tables["training"].columns.items()
+                for name, column in table.columns.items()
                 if name not in {*given.columns, show, "id"} and column.shape == (len(train),)
             },
             callback=step,
