@@ -201,7 +201,7 @@ def test_texts_are_trained_on_without_a_mark(tiny_bert, tmp_path):
         (["mine.csv", "--encoder", "tiny", "--output", "o", "--main", "y"], "and --main and --concept"),
         (
             ["mine.csv", "--encoder", "tiny", "--output", "o", *LABELS, "--concept", "light"],
-            "given 2 times (concept, light)",
+            "passed 2 times (concept, light)",
         ),
         (["mine.csv", "--encoder", "tiny", "--output", "o", *LABELS, "--sizes", "4,4,4"], "--sizes is for known"),
         (["mine.csv", "--encoder", "tiny", "--output", "o", *LABELS, "--p", 0.9], "rows of mine.csv are taken as they"),
