@@ -31,6 +31,15 @@ def brief(what: object, most: int = MAX_QUOTED_CHARACTERS) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
+def is_number(text: str) -> bool:
+    """Whether Python reads a text as a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def counted(number: int, what: str) -> str:
     """A number of things: "1 row", "1,200 rows"."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -21,13 +21,13 @@ from tests.embed.tiny import PREPARATION, TinyConv
 from reproduction.tests.networks.mapping import left_half, photographs
 from unspur import AffineMap, Subspace
 from unspur._files import hold
-from unspur.embed.base import opacity, square
+from unspur.embed.base import square
 from unspur.embed.store import Reduction
 from unspur.exceptions import ArtifactError, BusyError, InputError
 from unspur_paper.experiments.fitting import LinearHead, Removal
 from unspur_paper.experiments.gradcam import Layer
 from unspur_paper.networks import maps as layout
-from unspur_paper.networks.maps import onto_cells, read_maps, write_maps
+from unspur_paper.networks.maps import onto_cells, opacity, read_maps, write_maps
 
 REPOSITORY = Path(__file__).parents[3]
 

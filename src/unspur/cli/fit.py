@@ -28,6 +28,7 @@ from unspur.cli.options import (
     json_option,
     label_options,
     memory_option,
+    option_name,
     options_of_rows,
     require_removal_name,
     scratch_option,
@@ -226,12 +227,8 @@ def _refuse_unknown_options(ctx: click.Context, method: str) -> None:
     settings = {name: _parameter(name, known) for name in FITTING_PARAMETERS}
     typed = [name for name in settings if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
     if unknown := [name for name in typed if settings[name] not in known]:
-        there = ", ".join(_option(name) for name in settings if settings[name] in known)
-        raise click.UsageError(f"{_option(unknown[0])} is not a setting of {method}, which has {there}.")
-
-
-def _option(parameter: str) -> str:
-    return f"--{parameter.replace('_', '-')}"
+        there = ", ".join(option_name(name) for name in settings if settings[name] in known)
+        raise click.UsageError(f"{option_name(unknown[0])} is not a setting of {method}, which has {there}.")
 
 
 def _parameter(option: str, known: Mapping[str, Any]) -> str:

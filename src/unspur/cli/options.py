@@ -27,8 +27,15 @@ FITTED_NAMES = (*REMOVERS, *offered(REMOVER_POINTS, REMOVERS))
 REMOVER_NAMES = ("none", "JSE", "JSE-metric-0", "JSE-metric-1", *(name for name in FITTED_NAMES if name != "JSE"))
 HEAD_NAMES = (*HEADS, *offered(HEAD_POINTS, HEADS))
 _OLD_METHOD_NAMES = {"JSE-w": "JSE-metric-0", "JSE-s": "JSE-metric-1"}
+#: Options that are not called like the parameters that they set.
+_OPTION_NAMES = {"overwrite": "force", "X_val": "validation", "clusters": "cluster", "test_file": "test"}
 #: One file, or several.
 Named = TypeVar("Named", str, tuple[str, ...])
+
+
+def option_name(parameter: str) -> str:
+    """The option that sets a parameter: "max_pairs" is "--max-pairs"."""
+    return f"--{_OPTION_NAMES.get(parameter, parameter).replace('_', '-')}"
 
 
 def in_order(*options: Callable[[F], F]) -> Callable[[F], F]:
@@ -249,14 +256,13 @@ def row_options(validation: str) -> Callable[[Callable[..., None]], Callable[...
 
 def options_of_rows(values: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Options of `RowOptions`, with their values, that tell other verbs of the same rows."""
-    renamed = {"clusters": "cluster", "test_file": "test"}
     options = []
     for field in fields(RowOptions)[1:]:  # without the file
         value = values.get(field.name)
         for one in value if isinstance(value, tuple) else (value,):
             if one is not None:
                 text = "=".join(one) if isinstance(one, tuple) else str(one)
-                options.append((f"--{renamed.get(field.name, field.name).replace('_', '-')}", text))
+                options.append((option_name(field.name), text))
     return options
 
 

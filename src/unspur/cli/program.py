@@ -24,6 +24,7 @@ import click
 from click.exceptions import Abort, Exit
 
 from unspur.cli.console import colour_wanted, printable, wrapped
+from unspur.cli.options import option_name
 
 if TYPE_CHECKING:
     from unspur.exceptions import Parameter
@@ -42,8 +43,6 @@ EXIT_CODES = {
     141: "the reader closed the output pipe (… | head)",
 }
 FAILED, MISUSED, FAULT, INTERRUPTED, READER_GONE = 1, 2, 70, 130, 141
-#: Parameters of the library whose options have other names.
-OPTION_NAMES = {"overwrite": "force", "X_val": "validation", "clusters": "cluster"}
 CANNOT_WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
@@ -235,7 +234,7 @@ def _leave(code: int, text: str, debug: bool) -> NoReturn:
 
 def as_option(parameter: Parameter) -> str:
     """A parameter of the library as an option: ``cv=5`` is ``--cv 5``."""
-    option = f"--{OPTION_NAMES.get(parameter.name, parameter.name).replace('_', '-')}"
+    option = option_name(parameter.name)
     return option if parameter.value is None or parameter.value is True else f"{option} {parameter.value}"
 
 

@@ -29,6 +29,7 @@ from unspur.cli.options import (
     fitting_options,
     force_option,
     json_option,
+    option_name,
     options_of_rows,
     outside_option,
     require_removal_name,
@@ -198,7 +199,7 @@ def _refuse_contradictions(
 ) -> None:
     typed = [name for name in FITTING_PARAMETERS if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
     if removal is not None and (typed or save is not None):
-        option = "--save" if save is not None else f"--{typed[0].replace('_', '-')}"
+        option = "--save" if save is not None else option_name(typed[0])
         raise click.UsageError(f"{option} is for a removal that is fitted here; --removal names one that is there.")
     if encoder is not None and show is None:
         raise click.UsageError("--encoder shows where a network looks in pictures; say with --show where they are.")

@@ -208,11 +208,6 @@ def square(image: Any, preparation: Preparation) -> NDArray[np.uint8]:
     return np.asarray(image.resize((crop, crop), Image.Resampling.BILINEAR, box=(left, top, right, bottom)))
 
 
-def opacity(mask: Any, preparation: Preparation) -> NDArray[np.float32]:
-    """A mask (PIL, L) cut and scaled like its picture, shape (crop, crop): 0 outside, 1 inside."""
-    return np.asarray(square(mask, preparation) / 255.0, dtype=np.float32)
-
-
 def stacked(arrays: Sequence[NDArray[Any]], device: str) -> Any:
     """Arrays of one shape as one tensor on a device."""
     import torch

@@ -16,7 +16,7 @@ from unspur.cli.completion import columns_of, one_of
 from unspur.cli.console import echo_json, say, say_where
 from unspur.cli.embed import workers_option
 from unspur.cli.options import LocalPath, force_option, given_once, json_option, outside_option, seed_option
-from unspur.embed.base import NetworkEncoder, Precision, opacity
+from unspur.embed.base import NetworkEncoder, Precision
 from unspur.embed.embedding import embed
 from unspur.embed.examples import Examples, TableExamples
 from unspur.embed.registry import ENCODERS, load_encoder
@@ -32,7 +32,7 @@ from unspur_paper.datasets.squares import Squares
 from unspur_paper.datasets.waterbirds import Composites
 from unspur_paper.experiments.stores import EMBEDDINGS, tuned_folder
 from unspur_paper.networks.finetuning import finetune
-from unspur_paper.networks.maps import write_maps
+from unspur_paper.networks.maps import opacity, write_maps
 from unspur_paper.networks.prepared import AT_ONCE
 from unspur_paper.networks.training import Balance, Optimizer, Training, paper_training
 from unspur_paper.networks.training_data import label_of

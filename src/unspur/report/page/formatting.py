@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
+from unspur._text import is_number
 from unspur.metrics import GroupAccuracy
 from unspur.report.results import Findings
 
@@ -203,10 +204,4 @@ def short_groups(accuracy: GroupAccuracy) -> tuple[str, ...]:
 
 
 def _is_name(value: Any) -> bool:
-    if not isinstance(value, str):
-        return False
-    try:
-        float(value)
-    except ValueError:
-        return bool(value.strip())
-    return False
+    return isinstance(value, str) and bool(value.strip()) and not is_number(value)
