@@ -165,7 +165,7 @@ def nothing_removed() -> Findings:
     before = found.before
     same = PairedDifference(0.0, 0.0, 0.0)
     after = replace(before, name=found.method, average_change=same, group_average_change=same, worst_change=same)
-    keep = [k for k, axis in enumerate(found.view.axes) if axis.role == "layer"]
+    keep = [k for k, axis in enumerate(found.view.axes) if axis.role == "head"]
     stopped = replace(found.traces[""], steps=found.traces[""].steps[-1:], stopped="no direction is proper")
     return replace(
         found,

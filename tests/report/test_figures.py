@@ -92,7 +92,7 @@ def test_without_directions_of_its_own_a_removal_is_seen_along_the_layers():
     found = making.nothing_removed()
     axis = figures.subspaces(found).axes[0]
     assert [axis.get_xlabel(), axis.get_ylabel()] == [axis.name for axis in found.view.axes]
-    assert {axis.role for axis in found.view.axes} == {"layer"}
+    assert {axis.role for axis in found.view.axes} == {"head"}
 
 
 # Ladder ---------------------------------------------------------------------------------------------------------------

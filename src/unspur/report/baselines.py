@@ -36,7 +36,7 @@ STRENGTHS = (0.0, 0.5, 0.75, 1.0)
 class HeadEvaluation:
     """A head on test rows: which of its predictions are correct (n,), and their accuracy by group."""
 
-    layer: Any
+    head: Any
     correct: BoolArray
     accuracy: GroupAccuracy
     chosen: Selection
@@ -79,8 +79,8 @@ class Evaluator:
         )
         correct = self._correct(chosen.head, given["test"].X)
         worst_by_penalty = {
-            penalty: accuracy_of(self._correct(layer, given["test"].X), self.test).worst
-            for penalty, layer in (chosen.fitted_heads.items() if refit_all else ())
+            penalty: accuracy_of(self._correct(head, given["test"].X), self.test).worst
+            for penalty, head in (chosen.fitted_heads.items() if refit_all else ())
         }
         return HeadEvaluation(chosen.head, correct, accuracy_of(correct, self.test), chosen, worst_by_penalty)
 
@@ -103,8 +103,8 @@ class Evaluator:
         )
         return (rule, *chosen.notes)
 
-    def _correct(self, layer: Any, z: Array) -> BoolArray:
-        return np.asarray(layer.predict(z) == self.test.main.values)
+    def _correct(self, head: Any, z: Array) -> BoolArray:
+        return np.asarray(head.predict(z) == self.test.main.values)
 
 
 def changes(

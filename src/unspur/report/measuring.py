@@ -162,9 +162,9 @@ def measure(
             callback(name)
             results.append(compare_with(name, evaluate, removal, probed))
         callback("directions")
-        layers = before.layer, after.layer
-        directions = directions_of(remover, (_spurious_names(remover, testing), main), layers, testing.X)
-        view = view_of(directions, remover, testing.X, clean["test"], layers)
+        heads = before.head, after.head
+        directions = directions_of(remover, (_spurious_names(remover, testing), main), heads, testing.X)
+        view = view_of(directions, remover, testing.X, clean["test"], heads)
         angles, shared_variance = angles_and_shared_variance(score_directions(remover), remover.main_.basis, testing.X)
         callback("pictures")
         members = [np.flatnonzero(testing.group == g) for g in range(before.accuracy.rows.size)]
@@ -176,7 +176,7 @@ def measure(
         if encoder is not None and testing.n_classes > 2:
             remarks = (*remarks, "Saliency maps are available for binary tasks only.")
         elif encoder is not None:
-            saliency = saliency_maps(encoder, content, testing.X, remover, layers, chosen, reduction)
+            saliency = saliency_maps(encoder, content, testing.X, remover, heads, chosen, reduction)
     options = [word for name in testing.concept_names for word in ("--concept", name)]
     return Findings(
         main=main,

@@ -17,8 +17,8 @@ from unspur.embed.examples import Content
 from unspur.metrics import GroupAccuracy, Leakage, PairedDifference
 from unspur.trace import Trace
 
-#: What a direction is about; "layer" is the direction of a head.
-Role: TypeAlias = Literal["spurious", "main", "layer"]
+#: What a direction is about; "head" is the direction of a head.
+Role: TypeAlias = Literal["spurious", "main", "head"]
 
 
 @dataclass(frozen=True, slots=True)

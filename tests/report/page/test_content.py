@@ -80,7 +80,7 @@ def test_first_is_a_spurious_direction_against_a_main_task_one_or_else_last_laye
     without = closed_form_findings()
     x, y = first_pair(without, axes_that_fit(without))
     assert without.view.axes[x].role == "spurious"
-    assert without.view.axes[y].role == "layer"
+    assert without.view.axes[y].role == "head"
 
 
 def test_many_directions_are_cut_to_the_budget_but_every_role_stays():
@@ -88,13 +88,13 @@ def test_many_directions_are_cut_to_the_budget_but_every_role_stays():
     axes = (
         *(Axis(f"a {k}", "spurious") for k in range(m - 3)),
         Axis("b", "main"),
-        Axis("c", "layer"),
-        Axis("d", "layer"),
+        Axis("c", "head"),
+        Axis("d", "head"),
     )
     view = View(axes, np.zeros((n, m)), np.zeros((n, m)), np.eye(m), None, None)
     kept = axes_that_fit(replace(found, view=view, shown=np.arange(n)))
     assert 2 < len(kept) < m
-    assert {axes[k].role for k in kept} == {"spurious", "main", "layer"}
+    assert {axes[k].role for k in kept} == {"spurious", "main", "head"}
     assert axes_that_fit(found) == list(range(len(found.view.axes)))
 
 

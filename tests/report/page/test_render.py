@@ -185,9 +185,9 @@ def test_every_penalty_is_on_the_page_with_what_depends_on_it():
     found = photo_findings()
     text = " ".join(re.sub(r"<[^>]+>", " ", render(found)).split())
     for line in found.results:
-        for layer in (line, line.weighted):
-            assert f"{100 * layer.accuracy.worst:.1f}" in text
-            assert f"{layer.penalty:g}" in text
+        for head in (line, line.weighted):
+            assert f"{100 * head.accuracy.worst:.1f}" in text
+            assert f"{head.penalty:g}" in text
     assert found.selection_notes[0] in text
     assert "This table is not used to choose." in text
     lines = text.split("This table is not used to choose.")[1]

@@ -268,8 +268,8 @@ def test_a_group_weighted_layer_without_removal_is_told_either_way():
         average_relative_to_removal=PairedDifference(0.0, -0.01, 0.01),
     )
 
-    def told(layer):
-        return said(replace(found, results=(replace(found.before, weighted=layer), *found.results[1:])))
+    def told(head):
+        return said(replace(found, results=(replace(found.before, weighted=head), *found.results[1:])))
 
     start = "A group-weighted head on the original rows, without a removal, does "
     assert start + "as well, as far as these rows tell: " in told(weighted)

@@ -29,7 +29,7 @@ from unspur.report.results import Axis, Boundary, Findings, SaliencyMaps, View
 
 #: Scatters of more rows are pixels in vector files, whose size would grow with every row.
 MAX_VECTOR_ROWS = 20_000
-_ROLES = {"spurious": " (spurious)", "main": " (main task)", "layer": ""}
+_ROLES = {"spurious": " (spurious)", "main": " (main task)", "head": ""}
 #: Parts of a panel, and how many of them a scatter takes; densities take the rest.
 _PARTS, _SCATTER_PARTS, _COLLAPSED_PARTS = 13, 10, 3
 #: A scatter whose rows lie within this share of the range is drawn as a line.
@@ -102,9 +102,9 @@ def _chosen(view: View, x: str | int | None, y: str | int | None) -> tuple[int, 
     first = _axis_number(view, x) if x is not None else None
     second = _axis_number(view, y) if y is not None else None
     if first is None:
-        first = next(k for k in [*order["spurious"], *order["main"], *order["layer"]] if k != second)
+        first = next(k for k in [*order["spurious"], *order["main"], *order["head"]] if k != second)
     if second is None:
-        second = next(k for k in [*order["main"], *order["layer"], *order["spurious"]] if k != first)
+        second = next(k for k in [*order["main"], *order["head"], *order["spurious"]] if k != first)
     if first == second:
         raise InputError(f"x and y are both {view.axes[first].name!r}; a plane needs two directions.")
     return first, second

@@ -236,20 +236,20 @@ def penalty_table(findings: Findings) -> dict[str, Any] | None:
 
     Lines are (penalty, cells of (figure, whether chosen)).
     """
-    layers = [
-        (f"{result.name}{kind}", layer)
+    heads = [
+        (f"{result.name}{kind}", head)
         for result in (findings.before, findings.after)
-        for kind, layer in ((", unweighted", result), (", group-weighted", result.weighted))
-        if layer is not None and layer.worst_by_penalty
+        for kind, head in ((", unweighted", result), (", group-weighted", result.weighted))
+        if head is not None and head.worst_by_penalty
     ]
-    if not layers:
+    if not heads:
         return None
     lines = []
-    for penalty in layers[0][1].worst_by_penalty:
-        shares = [(layer.worst_by_penalty.get(penalty), layer.penalty == penalty) for _, layer in layers]
+    for penalty in heads[0][1].worst_by_penalty:
+        shares = [(head.worst_by_penalty.get(penalty), head.penalty == penalty) for _, head in heads]
         cells = [("–" if share is None else f"{100 * share:.1f}", chosen) for share, chosen in shares]
         lines.append((f"{penalty:g}", cells))
-    return {"layers": [name for name, _ in layers], "lines": lines}
+    return {"heads": [name for name, _ in heads], "lines": lines}
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ def axes_that_fit(findings: Findings) -> list[int]:
     axes, each = findings.view.axes, len(findings.shown) * 2 * 2 * 4 / 3
     most = max(2, int(MAX_SCORE_CHARACTERS / max(each, 1.0)))
     kept: list[int] = []
-    roles = {role: [k for k, axis in enumerate(axes) if axis.role == role] for role in ("spurious", "main", "layer")}
+    roles = {role: [k for k, axis in enumerate(axes) if axis.role == role] for role in ("spurious", "main", "head")}
     while len(kept) < min(most, len(axes)):
         for numbers in roles.values():
             if numbers and len(kept) < most:
@@ -78,11 +78,11 @@ def axes_that_fit(findings: Findings) -> list[int]:
 
 def first_pair(findings: Findings, axes: Sequence[int]) -> tuple[int, int]:
     """Places in `axes` of the first pair to show: a spurious and a main-task direction, or those of heads."""
-    by_role: dict[str, list[int]] = {"spurious": [], "main": [], "layer": []}
+    by_role: dict[str, list[int]] = {"spurious": [], "main": [], "head": []}
     for place, k in enumerate(axes):
         by_role[findings.view.axes[k].role].append(place)
-    x = next(iter(by_role["spurious"] + by_role["layer"] + by_role["main"]), 0)
-    others = [place for place in by_role["main"] + by_role["layer"] + by_role["spurious"] if place != x]
+    x = next(iter(by_role["spurious"] + by_role["head"] + by_role["main"]), 0)
+    others = [place for place in by_role["main"] + by_role["head"] + by_role["spurious"] if place != x]
     return x, next(iter(others), x)
 
 
