@@ -267,7 +267,13 @@ def list_encoders(as_json: bool) -> None:
     if as_json:
         echo_json(
             [
-                {"name": name, "kind": entry.kind, "width": entry.width, "what": entry.words, "needs": entry.needs}
+                {
+                    "name": name,
+                    "kind": entry.kind,
+                    "width": entry.width,
+                    "what": entry.description,
+                    "needs": entry.needs,
+                }
                 for name, entry in ENCODERS.items()
             ]
         )
@@ -276,6 +282,6 @@ def list_encoders(as_json: bool) -> None:
     for name, entry in ENCODERS.items():
         width = "width of its own" if entry.width is None else f"{entry.width} numbers"
         below = " " * (wide + 2)
-        say(f"{entry.kind}s, {width}: {entry.words}", indent=f"{name:<{wide}}  ", further=below)
+        say(f"{entry.kind}s, {width}: {entry.description}", indent=f"{name:<{wide}}  ", further=below)
         say(f"needs {', '.join(entry.needs)}", indent=below)
     say("Or a model of the Hugging Face hub as owner/model, or its folder.")

@@ -11,7 +11,7 @@ from unspur._files import refuse_existing
 from unspur._typing import Array
 from unspur.cli.console import say
 from unspur.cli.options import force_option, seed_option
-from unspur.embed.base import square
+from unspur.embed.base import resize_and_crop
 from unspur.exceptions import InputError
 from unspur_paper.datasets.celeba import MOUTH, CelebA
 from unspur_paper.datasets.waterbirds import BACKGROUNDS, Composites
@@ -102,6 +102,6 @@ def _as_shown(whole: Composites | CelebA, looked: LookedAt) -> Pictures:
 
         i = number[name]
         mask = whole.mask(MOUTH) if isinstance(whole, CelebA) else whole.mask(i)
-        return Image.fromarray(square(whole[i], preparation)), opacity(mask, preparation)
+        return Image.fromarray(resize_and_crop(whole[i], preparation)), opacity(mask, preparation)
 
     return shown
