@@ -154,7 +154,7 @@ def many_findings(n: int = 5000, side: int = 64) -> Findings:
         correct_before=found.correct_before[at],
         correct_after=found.correct_after[at],
         view=view,
-        shown=np.arange(n),
+        drawn_rows=np.arange(n),
         content=Pictures(images),
     )
 

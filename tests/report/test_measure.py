@@ -18,7 +18,7 @@ from unspur.compare import compare, stratified_sample, tune_named_head
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, LabelError, NothingRemovedWarning, TaskLostWarning
 from unspur.metrics import leakage, shared_variance
-from unspur.report.measuring import STEPS, measure, used_parameters
+from unspur.report.measuring import N_STEPS, measure, used_parameters
 from unspur.report.page.verdict import accuracy_verdict, verdict
 
 TRAIN, TEST = toy(), toy(700, rho=0.0, seed=1)
@@ -243,7 +243,7 @@ def test_the_same_arguments_give_the_same_findings():
     one, two = (measure(JSE_TOY, TRAIN, TEST, **options) for _ in range(2))
     for part in fields(one):
         assert _same(getattr(one, part.name), getattr(two, part.name)), part.name
-    assert not np.array_equal(one.shown, measure(JSE_TOY, TRAIN, TEST, **options, seed=1).shown)
+    assert not np.array_equal(one.drawn_rows, measure(JSE_TOY, TRAIN, TEST, **options, seed=1).drawn_rows)
 
 
 def _same(a, b):
@@ -298,7 +298,7 @@ def test_rows_without_a_known_concept_are_drawn_but_in_no_group():
     assert found.group[60:].min() == 0
     assert found.after.accuracy.rows.sum() == 640
     assert len(found.correct_after) == len(found.view.before) == 700
-    assert set(found.shown) == set(range(700))
+    assert set(found.drawn_rows) == set(range(700))
     assert found.certificate.rows == 640
 
 
@@ -464,7 +464,7 @@ def test_drawn_rows_keep_shares_and_every_group():
 def test_at_least_one_row_is_drawn():
     with pytest.raises(InputError, match="at least 1; got 0"):
         measure(JSE_TOY, TRAIN, TEST, max_points=0)
-    assert len(measure(JSE_TOY, TRAIN, TEST, max_points=1).shown) == 1
+    assert len(measure(JSE_TOY, TRAIN, TEST, max_points=1).drawn_rows) == 1
 
 
 def test_test_rows_that_share_their_concept_are_refused_by_name():
@@ -548,7 +548,7 @@ def test_the_certificate_is_that_of_the_removal(found):
 def test_every_step_is_reported():
     heard = []
     measure(JSE_TOY, TRAIN, TEST, compare=["LEACE"], callback=heard.append)
-    assert len(heard) == STEPS + 1
+    assert len(heard) == N_STEPS + 1
     assert "LEACE" in heard
 
 

@@ -81,7 +81,7 @@ def evaluate(removal: str, given: RowOptions[str], seed: int, as_json: bool) -> 
           --main bird --concept background
     """
     from unspur.removers import load
-    from unspur.report.baselines import NO_REMOVAL, Evaluator, cleaned, evaluate_removal
+    from unspur.report.baselines import NO_REMOVAL, Evaluator, evaluate_removal, transform_splits
     from unspur.report.page.verdict import accuracy_verdict
     from unspur.report.tables import accuracies_and_penalties, group_table, penalty_table
 
@@ -89,7 +89,7 @@ def evaluate(removal: str, given: RowOptions[str], seed: int, as_json: bool) -> 
     splits = read_splits(given, remover)
     rows = with_test_rows(splits.rows, seed, given.clusters)
     notes = splits.notes + note_shared_rows(rows) + note_single_classes(rows["test"])
-    found = evaluate_removal(Evaluator.of(rows, seed), remover, cleaned(remover, rows))
+    found = evaluate_removal(Evaluator.of(rows, seed), remover, transform_splits(remover, rows))
     results = dict(zip((NO_REMOVAL, "removed"), found.results, strict=True))
     caveat = caveat_about_test_rows(remover, splits.rows.get("test"), given.file)
     if as_json:

@@ -133,7 +133,7 @@ def report_command(
     import numpy as np
 
     from unspur.removers import load
-    from unspur.report.measuring import STEPS, measure
+    from unspur.report.measuring import N_STEPS, measure
     from unspur.report.page import check_page, write_page
 
     ctx = click.get_current_context()
@@ -164,7 +164,7 @@ def report_command(
     if save is not None:
         remover.save(save, overwrite=force)
     test_numbers = range(len(test.Z)) if test.kept is None else test.kept.tolist()
-    with progress_bar("report", STEPS + len(compared), shown=show_progress) as step:
+    with progress_bar("report", N_STEPS + len(compared), shown=show_progress) as step:
         found = measure(
             remover,
             train,

@@ -228,7 +228,7 @@ def evaluate_strengths(
     return tuple(found)
 
 
-def cleaned(remover: Remover, rows: Mapping[str, LabelledData]) -> dict[str, Array]:
+def transform_splits(remover: Remover, rows: Mapping[str, LabelledData]) -> dict[str, Array]:
     """Rows after the removal, by split."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "X does not have valid feature names")  # they were compared before
@@ -256,7 +256,7 @@ def _other_removal(name: str, evaluate: Evaluator, removal: RemovalResult, probe
     remover = make_remover(name, "group", evaluate.seed)
     with warnings.catch_warnings(action="ignore"):  # the result has the same facts: directions removed, and accuracy
         fit_remover(remover, rows["training"], rows.get("validation"))
-        clean = cleaned(remover, rows)
+        clean = transform_splits(remover, rows)
     found = evaluate(PLAIN, clean)
     result = method_result(name, remover.spurious_.dim, found, changes(removal.before, found, test))
     return replace(

@@ -225,7 +225,7 @@ class Findings:
     correct_before: BoolArray
     correct_after: BoolArray
     view: View
-    shown: IntArray
+    drawn_rows: IntArray
     angles: tuple[float, ...]
     shared_variance: float | None
     traces: Mapping[str, Trace]

@@ -134,7 +134,7 @@ def test_five_thousand_rows_with_colour_pictures_stay_below_three_megabytes():
 def test_rows_and_directions_that_are_left_out_are_counted():
     found = toy_findings()
     assert "All 600 test rows are drawn." in render(found)
-    assert "Of 600 test rows 100 are drawn." in render(replace(found, shown=np.arange(100)))
+    assert "Of 600 test rows 100 are drawn." in render(replace(found, drawn_rows=np.arange(100)))
     group = found.group.copy()
     group[:7] = -1
     assert "In 7 test rows the concept is not known" in render(replace(found, group=group))

@@ -17,7 +17,7 @@ from unspur.metrics import PairedDifference
 from unspur.report.page import accuracy_verdict, verdict
 from unspur.report.page import formatting as words
 from unspur.report.page.charts import tiles
-from unspur.report.page.verdict import further
+from unspur.report.page.verdict import context_sentences
 
 
 def said(findings):
@@ -247,9 +247,10 @@ def test_simpler_methods_that_do_as_well_are_named_by_their_intervals():
 
 def test_what_does_as_well_comes_first_after_the_verdict():
     near, far = PairedDifference(0.01, -0.02, 0.04), PairedDifference(-0.1, -0.12, -0.08)
-    first, second, *_ = (str(sentence).partition(",")[0] for sentence in further(beside(near, near)))
+    first, second, *_ = (str(sentence).partition(",")[0] for sentence in context_sentences(beside(near, near)))
     assert (first, second) == ("A group-weighted head on the original rows", "LEACE")
-    assert "LEACE" not in [str(sentence).partition(",")[0] for sentence in further(beside(far, far))]  # the control
+    control = [str(sentence).partition(",")[0] for sentence in context_sentences(beside(far, far))]
+    assert "LEACE" not in control
 
 
 def test_nothing_is_recommended_where_nothing_was_removed():

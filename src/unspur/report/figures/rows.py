@@ -70,8 +70,8 @@ def subspaces(
     """
     view, size = findings.view, inches(width)
     i, j = _chosen(view, x, y)
-    points = [scores[findings.shown][:, [i, j]] for scores in (view.before, view.after)]
-    group = np.asarray(findings.group)[findings.shown]
+    points = [scores[findings.drawn_rows][:, [i, j]] for scores in (view.before, view.after)]
+    group = np.asarray(findings.group)[findings.drawn_rows]
     limits = _limits(np.vstack(points))
     narrowest = _COLLAPSED_SHARE * (limits[0, 1] - limits[0, 0])
     parts = [_COLLAPSED_PARTS if np.ptp(part[:, 0]) < narrowest else _SCATTER_PARTS for part in points]

@@ -231,7 +231,7 @@ def _mark(scale: Scale, value: float, low: float, high: float, *, before: bool =
     return Mark(scale.at(value), scale.at(low), scale.at(high), before)
 
 
-def penalty_table(findings: Findings) -> dict[str, Any] | None:
+def penalty_table_data(findings: Findings) -> dict[str, Any] | None:
     """Worst group of the test rows by penalty, for heads before and after removal; None if no penalties were tried.
 
     Lines are (penalty, cells of (figure, whether chosen)).
@@ -413,7 +413,7 @@ def _cell(
     return dict(zip(names, (f"{100 * share:.1f}", formatting.bounds(*interval), *signed, *beside), strict=True))
 
 
-def leaks(findings: Findings) -> dict[str, Any]:
+def leakage_sections(findings: Findings) -> dict[str, Any]:
     """Linear probes of the certificate, those of other methods, and the small network: sections on one scale."""
     before, after = ("original rows", 0), (f"after {findings.method}", 1)
     certified = [

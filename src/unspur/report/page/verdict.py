@@ -35,7 +35,7 @@ class Sentence:
 def verdict(findings: Findings) -> list[str]:
     """The verdict as plain sentences; warnings come first."""
     short = with_short_names(findings)
-    return [*findings.warnings, *(str(sentence) for sentence in (*sentences(short), *further(short)))]
+    return [*findings.warnings, *(str(sentence) for sentence in (*sentences(short), *context_sentences(short)))]
 
 
 def sentences(findings: Findings) -> list[Sentence]:
@@ -49,7 +49,7 @@ def sentences(findings: Findings) -> list[Sentence]:
     ]
 
 
-def further(findings: Findings) -> list[Sentence]:
+def context_sentences(findings: Findings) -> list[Sentence]:
     """Context of the figures: what does as well, the gap that remains, chance, and what to do next."""
     without_task = findings.method == "JSE" and not findings.n_main
     task = _sentence(
@@ -361,7 +361,7 @@ def subspaces(findings: Findings) -> list[str]:
         share = formatting.percent(findings.shared_variance, 0 if findings.shared_variance >= 0.01 else 1)
         why = ": directions at right angles can still be correlated in the data" if _at_right_angles(findings) else ""
         found.append(f"In the test rows, scores along the two have {share} of their variance in common{why}.")
-    rows, shown = len(findings.group), len(findings.shown)
+    rows, shown = len(findings.group), len(findings.drawn_rows)
     drawn = f"All {formatting.count(rows)} test rows are drawn."
     if shown < rows:
         drawn = f"Of {formatting.count(rows)} test rows {formatting.count(shown)} are drawn."
