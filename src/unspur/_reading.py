@@ -188,7 +188,7 @@ def quoted(names: Sequence[str]) -> str:
     return first + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
-def listed(names: Collection[str]) -> str:
+def first_names(names: Collection[str]) -> str:
     """The first twenty names, and the number of others."""
     more = f" and {len(names) - MAX_COLUMNS_LISTED} more" if len(names) > MAX_COLUMNS_LISTED else ""
     return ", ".join(brief(name, MAX_NAME_CHARACTERS) for name in list(names)[:MAX_COLUMNS_LISTED]) + more
@@ -207,7 +207,7 @@ def column_faults(counts: FloatArray, names: Sequence[str] | None = None) -> str
     return "; ".join(parts)
 
 
-def nearest(name: str, names: Collection[str]) -> str:
+def did_you_mean(name: str, names: Collection[str]) -> str:
     """The question " Did you mean …?" if a similar name exists, else ""."""
     if len(names) > MAX_NAMES_COMPARED:
         return ""
@@ -323,4 +323,6 @@ def require_labels(path: Path, names: Collection[str], labels: Sequence[str]) ->
     """Raise InputError if a label is not among the columns `names`."""
     for name in labels:
         if name not in names:
-            raise InputError(f"{path} has no column {name!r} (its columns: {listed(names)}).{nearest(name, names)}")
+            raise InputError(
+                f"{path} has no column {name!r} (its columns: {first_names(names)}).{did_you_mean(name, names)}"
+            )

@@ -13,7 +13,7 @@ from unspur.cli import main
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError
 from unspur.io.files import read_table
-from unspur.io.table import odd_features
+from unspur.io.table import suspicious_feature_notes
 from unspur.removers import load
 
 LABELS = ("--main", "bird", "--concept", "background")
@@ -158,21 +158,21 @@ def table_of(birds, **columns):
 def test_what_is_taken_for_a_row_number_and_what_is_not(birds):
     rng = np.random.default_rng(0)
     counting = {"shuffled": 1 + rng.permutation(600), "the id": np.arange(1, 601)}
-    notes = odd_features(table_of(birds, **counting))
+    notes = suspicious_feature_notes(table_of(birds, **counting))
     assert [note.split("; ")[0] for note in notes] == [
         "the column 'shuffled' counts the rows",
         "the column 'the id' counts the rows",
     ]
     assert notes[1].endswith("--ignore 'the id'.")
-    assert "rises from row to row" in odd_features(table_of(birds, day=np.arange(600) * 2))[0]
+    assert "rises from row to row" in suspicious_feature_notes(table_of(birds, day=np.arange(600) * 2))[0]
     ordinary = {"pixel": rng.integers(0, 256, 600), "sorted": np.sort(rng.standard_normal(600)), "flag": [0, 1] * 300}
-    assert odd_features(table_of(birds, **ordinary)) == []
+    assert suspicious_feature_notes(table_of(birds, **ordinary)) == []
 
 
 @pytest.mark.parametrize(("scale", "power"), [(50, None), (2000, "10⁶ times"), (1e100, "times")])
 def test_a_column_of_another_order_is_noted(birds, scale, power):
     number = scale * np.random.default_rng(0).standard_normal(600)
-    notes = odd_features(table_of(birds, price=number))
+    notes = suspicious_feature_notes(table_of(birds, price=number))
     assert len(notes) == (power is not None)
     if power is not None:
         assert "'price'" in notes[0]
@@ -182,7 +182,7 @@ def test_a_column_of_another_order_is_noted(birds, scale, power):
 def test_unsigned_numbers_that_fall_do_not_rise(birds):
     falling = pd.DataFrame({"a": np.arange(40, 0, -2, dtype=np.uint8), "b": np.arange(20, dtype=np.uint8) % 7})
     falling.to_parquet("rows.parquet")
-    assert odd_features(read_table("rows.parquet")) == []
+    assert suspicious_feature_notes(read_table("rows.parquet")) == []
 
 
 def test_every_verb_that_learns_from_rows_notes_them(birds):

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from tests.cli.command_page import PAGE
 from tests.cli.terminal import ESCAPE, FIT, LONG, NAMED, on_terminal, piped, widest, with_rows
 from unspur import JSE
-from unspur._text import columns, lines_of
+from unspur._text import display_width, lines_of
 from unspur._version import __version__
 from unspur.cli import main
 from unspur.cli.console import colour_wanted, printable, say_command
@@ -204,7 +204,7 @@ def test_many_methods_stand_below_each_other_and_no_number_is_lost(judged):
 def test_long_names_are_cut_in_the_middle_but_groups_stay_apart():
     assert lines_of("short", 20) == ["short"]
     assert lines_of("x" * 50, 10) == ["x" * 10, "…", "x" * 10, "x" * 10]
-    assert all(columns(line) <= 10 for line in lines_of("水の鳥と陸の鳥 and more", 10))
+    assert all(display_width(line) <= 10 for line in lines_of("水の鳥と陸の鳥 and more", 10))
     names = np.array([f"{'same ' * 60}{middle}{' same' * 60}" for middle in "ab"])
     y, concept = np.arange(80) % 2, np.arange(80) // 2 % 2
     table = group_table({"ERM": group_accuracy(names[y], names[y], concept)}, "y", "c")

@@ -80,7 +80,7 @@ def read_splits(
     table = read_rows(given.file, given.columns + shown.get("training", ()), ignore, given.where, **reading)
     notes = check_labels(table, given.main, given.concept)
     if remover is not None:
-        table = table.like(getattr(remover, "feature_names_in_", None), remover.n_features_in_)
+        table = table.with_features_of(getattr(remover, "feature_names_in_", None), remover.n_features_in_)
     tables = {"training": replace(table, Z=np.asarray(table.Z)) if in_memory else table}
     clusters = {"training": given.clusters}
     others = {"test": (given.test_file, given.test_where), "validation": (given.validation, given.validation_where)}
@@ -92,7 +92,7 @@ def read_splits(
         if only_measured and given.clusters not in column_names(path) and not str(given.clusters).endswith(".npy"):
             columns, clusters[name] = tuple(column for column in columns if column != given.clusters), None
         other = read_rows(path, columns, ignored_columns(given.ignore, path, files), where, **reading)
-        tables[name] = other.like(table.features, table.Z.shape[1])
+        tables[name] = other.with_features_of(table.features, table.Z.shape[1])
         require_same_encoding(table, other)
     found = list(tables.values())
     if (memory := reading.get("memory")) is not None and len(found) > 1:
@@ -337,7 +337,7 @@ def carry_labels(table: Table, labels: Sequence[str]) -> Table:
 
 def check_labels(table: Table, main: str, concepts: Sequence[str]) -> list[str]:
     """Raise LabelError for labels that are not classes; note columns that may not be features, and return the notes."""
-    from unspur.io.table import odd_features
+    from unspur.io.table import suspicious_feature_notes
 
     _require_classes(table.label(main), main)
     for concept in concepts:
@@ -346,7 +346,7 @@ def check_labels(table: Table, main: str, concepts: Sequence[str]) -> list[str]:
             concept,
             " (For a numeric concept use LEACE or SAL in Python, with concept_type='continuous'.)",
         )
-    return _print_notes(odd_features(table))
+    return _print_notes(suspicious_feature_notes(table))
 
 
 def note_left_out(data: LabelledData, *, together: bool, of: str) -> list[str]:

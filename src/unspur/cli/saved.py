@@ -265,7 +265,7 @@ def _refuse_features(features: set[str], options: Mapping[str, Sequence[str | No
 
 def _with_features_of_fit(table: Table, model: Any, remover: Remover) -> Table:
     """The table with the features of the fit, and a note if they were made by another network."""
-    table = table.like(getattr(model, "feature_names_in_", None), model.n_features_in_)
+    table = table.with_features_of(getattr(model, "feature_names_in_", None), model.n_features_in_)
     note_other_encoding(remover, table)
     return table
 

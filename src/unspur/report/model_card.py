@@ -15,7 +15,7 @@ from unspur.certificate import Certificate
 from unspur.metrics import GroupAccuracy
 from unspur.removers import Remover
 from unspur.report.measuring import changed_parameters, fitted_remover
-from unspur.report.page.formatting import CAVEAT, listed, plural
+from unspur.report.page.formatting import CAVEAT, join_with_and, plural
 from unspur.robust import RobustClassifier
 from unspur.trace import MAX_SUMMARY_STEPS, Trace, Traces
 
@@ -94,7 +94,7 @@ def _names(remover: Remover, certificate: Certificate | None) -> tuple[list[str]
 
 
 def _listed(concepts: Sequence[str]) -> str:
-    return in_markdown(listed(concepts)) if concepts else "the concept"
+    return in_markdown(join_with_and(concepts)) if concepts else "the concept"
 
 
 def _what(model: Any, remover: Remover, about: str, task: str) -> str:
@@ -141,7 +141,7 @@ def _use(model: Any, remover: Remover, concepts: Sequence[str]) -> Iterable[str]
 def _classes(values: Sequence[Any]) -> str:
     names = [in_markdown(str(value)) for value in values[:MAX_CLASSES_NAMED]]
     more = len(values) - len(names)
-    return listed([*names, f"{more} more"] if more else names)
+    return join_with_and([*names, f"{more} more"] if more else names)
 
 
 def _limits(

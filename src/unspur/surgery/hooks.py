@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from unspur._extras import require
-from unspur._reading import listed
+from unspur._reading import first_names
 from unspur.exceptions import InputError, NothingRemovedWarning
 from unspur.subspace import AffineMap, Subspace
 
@@ -362,7 +362,7 @@ def find_module(model: Any, path: str) -> Any:
     hint = (
         f"Close: {', '.join((ending + close)[:5])}."
         if close or ending
-        else f"It has {listed(names) or 'no modules inside'}."
+        else f"It has {first_names(names) or 'no modules inside'}."
     )
     raise InputError(f"{type(model).__name__} has no module {path!r}. {hint} model.named_modules() lists all.")
 

@@ -344,6 +344,6 @@ def test_numbers_in_words():
     assert words.statistic(-598.4) == "−598"
     assert words.statistic(-2.0e11) == "−2.0 × 10¹¹"
     assert words.p_value(0.0) == "< 0.0001"
-    assert words.listed(["a", "b", "c"]) == "a, b and c"
+    assert words.join_with_and(["a", "b", "c"]) == "a, b and c"
     assert words.count(12345) == "12\u202f345"
     assert words.plural(1, "direction") == "1 direction"

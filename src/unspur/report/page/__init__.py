@@ -85,7 +85,7 @@ def render(findings: Findings, *, title: str | None = None) -> str:
 
 
 def _title(findings: Findings) -> str:
-    concepts = formatting.listed([formatting.named(name) for name in findings.concepts])
+    concepts = formatting.join_with_and([formatting.named(name) for name in findings.concepts])
     return f"Removing {concepts}, keeping {formatting.named(findings.main)}"
 
 
@@ -122,7 +122,7 @@ def _environment() -> Any:
     environment.globals |= {
         "group_path": charts.group_path,
         "series_path": charts.series_path,
-        "listed": formatting.listed,
+        "join_with_and": formatting.join_with_and,
     }
     return environment
 

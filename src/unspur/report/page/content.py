@@ -324,7 +324,7 @@ def choice_of_axes(findings: Findings, axes: Sequence[int]) -> str:
         for role, name, total in _roles(findings)
         if (counted := _first_of(sum(findings.view.axes[k].role == role for k in axes), total, name))
     ]
-    listed = formatting.capital(formatting.listed(parts))
+    listed = formatting.capital(formatting.join_with_and(parts))
     return f"{listed} can be chosen, so that the page stays small." if parts else ""
 
 

@@ -138,7 +138,7 @@ def the(name: str) -> str:
     return f"the {name}" if named(name) == name else f"the concept {named(name)}"
 
 
-def listed(parts: Sequence[str]) -> str:
+def join_with_and(parts: Sequence[str]) -> str:
     """Parts as in a sentence: "a", "a and b", "a, b and c"."""
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else list(parts))
 

@@ -110,7 +110,7 @@ def _recommended(findings: Findings) -> Iterator[Sentence]:
 def _oblique(findings: Findings) -> Iterator[Sentence]:
     """What an oblique removal subtracts besides the directions that it reads."""
     if findings.oblique_angle > _RIGHT_ANGLE_DEGREES:
-        concepts = formatting.listed([formatting.the(name) for name in findings.concepts])
+        concepts = formatting.join_with_and([formatting.the(name) for name in findings.concepts])
         them = "it" if len(findings.concepts) == 1 else "them"
         yield _sentence(
             f"The removal is oblique: it reads {concepts} along one direction and subtracts another, up to ",
@@ -125,13 +125,15 @@ def _directions(findings: Findings) -> Sentence:
     if not findings.n_removed:
         why = "no direction passed its tests" if findings.traces else f"{findings.method} found no direction to remove"
         why = why if findings.strength else "its strength is 0"
-        return _sentence(f"Nothing was removed for {formatting.listed(concepts)}: {why}")
+        return _sentence(f"Nothing was removed for {formatting.join_with_and(concepts)}: {why}")
     share = f"{formatting.count(findings.n_removed)} of {formatting.plural(findings.n_features, 'direction')}"
     in_part = f" with a strength of {findings.strength:g}, so a part is left" if findings.strength < 1 else ""
     if len(concepts) == 1 and findings.traces:
         were = "was" if findings.n_removed == 1 else "were"
         return _sentence((share, "figure"), f" {were} removed for {concepts[0]}{in_part}")
-    return _sentence(f"{findings.method} removed ", (share, "figure"), f" for {formatting.listed(concepts)}{in_part}")
+    return _sentence(
+        f"{findings.method} removed ", (share, "figure"), f" for {formatting.join_with_and(concepts)}{in_part}"
+    )
 
 
 def _accuracies(results: Sequence[MethodResult], groups: Sequence[str]) -> Iterator[Sentence]:
@@ -378,7 +380,7 @@ def _at_right_angles(findings: Findings) -> bool:
 def _angle(findings: Findings) -> str:
     smallest = min(findings.angles)
     concept, task = (
-        formatting.listed([formatting.named(name) for name in findings.concepts]),
+        formatting.join_with_and([formatting.named(name) for name in findings.concepts]),
         formatting.named(findings.main),
     )
     numbers = findings.n_removed, findings.n_main
