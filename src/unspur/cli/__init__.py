@@ -39,7 +39,7 @@ Exit codes: 0 success, 1 error, 2 wrong usage, 70 internal error of unspur,
 @click.group(
     cls=Program,
     sections=SECTIONS,
-    home=__name__,
+    package=__name__,
     modules={"apply": "saved", "predict": "saved", "card": "saved", "evaluate": "compare"},
     moved=dict.fromkeys(MOVED, "unspur-paper"),
     epilog=EPILOG,

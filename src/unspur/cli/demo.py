@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from unspur.cli.console import echo_json, say, say_command, say_where, show
+from unspur.cli.console import echo_json, print_path, say, say_command, show
 from unspur.cli.options import force_option, json_option, seed_option
 
 if TYPE_CHECKING:
@@ -132,8 +132,8 @@ def _print_result(jse: JSE, findings: Findings, output: str, page: str) -> None:
     for sentence in accuracy_verdict(findings.results):
         say(sentence)
     say()
-    say_where("Figure", output)
-    say_where("Report", page)
+    print_path("Figure", output)
+    print_path("Report", page)
     say("Open the report in a browser. With rows of your own:")
     say_command("Next:", ["unspur", "report", "FILE", "--main COLUMN", "--concept COLUMN"])
 

@@ -12,7 +12,7 @@ import click
 
 from unspur._text import counted
 from unspur.cli.completion import one_of
-from unspur.cli.console import echo_json, say, say_command, say_where
+from unspur.cli.console import echo_json, print_path, say, say_command
 from unspur.cli.options import LocalPath, force_option, in_order, json_option, outside_option, seed_option, with_default
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ def _print_store(store: EmbeddingStore, following: str | None, *, found: bool, a
         return
     if found:
         say("They are there already; nothing was embedded.")
-    say_where("Store", store.folder)
+    print_path("Store", store.folder)
     say(f"{counted(rows, 'row')} × {width}, digest {store.digest}", indent="  ")
     speed = "" if rate is None else f"{rate:.1f} rows a second"
     memory = "" if not about.get("peak_memory_mb") else f"at most {about['peak_memory_mb']} MB of memory"

@@ -226,18 +226,18 @@ class RowOptions(Generic[Named]):
         return replace(self, test_file=files["test"], validation=files["validation"])
 
 
-def gather_rows(verb: Callable[..., None]) -> Callable[..., None]:
-    """Decorate a verb: it gets the options of `RowOptions` as one argument, `given`."""
+def collect_row_options(verb: Callable[..., None]) -> Callable[..., None]:
+    """Decorate a verb: it gets the options of `RowOptions` as one argument, `row_options`."""
     names = [field.name for field in fields(RowOptions)]
 
     @wraps(verb)
     def command(**values: Any) -> None:
-        verb(given=RowOptions(**{name: values.pop(name) for name in names if name in values}), **values)
+        verb(row_options=RowOptions(**{name: values.pop(name) for name in names if name in values}), **values)
 
     return command
 
 
-def row_options(validation: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def with_row_options(validation: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """The argument FILE and all options of `RowOptions`; `validation` is the help of --validation."""
     return in_order(
         click.argument("file", type=LocalPath()),
@@ -250,7 +250,7 @@ def row_options(validation: str) -> Callable[[Callable[..., None]], Callable[...
         where_option("test"),
         click.option("--validation", type=LocalPath(), help=validation),
         where_option("validation"),
-        gather_rows,
+        collect_row_options,
     )
 
 

@@ -68,7 +68,7 @@ class Program(click.Group):
     Parameters
     ----------
     sections : title of a section -> verb -> one line about it.
-    home : the package of the verbs. A verb is the command of its name in the module of that name, imported if needed.
+    package : that of the verbs. A verb is the command of its name in the module of that name, imported if needed.
     modules : other modules of verbs that have no module of their own.
     moved : verbs that went to another program -> its name.
     """
@@ -77,13 +77,13 @@ class Program(click.Group):
         self,
         *arguments: Any,
         sections: Mapping[str, Mapping[str, str]],
-        home: str,
+        package: str,
         modules: Mapping[str, str] | None = None,
         moved: Mapping[str, str] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(*arguments, **options)
-        self.sections, self.home, self.modules, self.moved = sections, home, modules or {}, moved or {}
+        self.sections, self.package, self.modules, self.moved = sections, package, modules or {}, moved or {}
         self.params.append(debug_option())
 
     @property
@@ -100,7 +100,7 @@ class Program(click.Group):
         known = super().get_command(ctx, cmd_name)
         if known is not None or cmd_name not in self.summaries:
             return known
-        values = vars(import_module(f"{self.home}.{self.modules.get(cmd_name, cmd_name)}")).values()
+        values = vars(import_module(f"{self.package}.{self.modules.get(cmd_name, cmd_name)}")).values()
         verb = next(value for value in values if isinstance(value, click.Command) and value.name == cmd_name)
         verb.short_help = self.summaries[cmd_name]
         verb.help = VERBATIM.sub("\b\n", cleandoc(verb.help or ""))

@@ -28,7 +28,7 @@ Exit codes are those of unspur."""
 @click.group(
     cls=Program,
     sections=SECTIONS,
-    home=__name__,
+    package=__name__,
     epilog=EPILOG,
     subcommand_metavar="VERB [OPTIONS] …",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},

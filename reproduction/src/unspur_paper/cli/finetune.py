@@ -13,7 +13,7 @@ import numpy as np
 
 from unspur._typing import Array
 from unspur.cli.completion import columns_of, one_of
-from unspur.cli.console import echo_json, say, say_where
+from unspur.cli.console import echo_json, print_path, say
 from unspur.cli.embed import workers_option
 from unspur.cli.options import LocalPath, force_option, given_once, json_option, outside_option, seed_option
 from unspur.embed.base import NetworkEncoder, Precision
@@ -450,7 +450,7 @@ def _tell(store: EmbeddingStore, network: Path, training: Mapping[str, Any], *, 
         f"validation accuracy {100 * last['validation_accuracy']:.1f} %"
         + (f", adversary {100 * last['adversary_balanced_accuracy']:.1f} %" if "adversary_loss" in last else "")
     )
-    say_where("Network", network)
-    say_where("Store", store.folder)
+    print_path("Network", network)
+    print_path("Store", store.folder)
     say(f"{len(store)} rows × {store.rows.shape[1]}", indent="  ")
     say(f"Next: unspur embed … --encoder {shlex.quote(str(network))}, or unspur-paper reproduce")
