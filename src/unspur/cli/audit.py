@@ -129,7 +129,7 @@ def audit_command(
             "or use --show."
         )
     with progress_bar("audit", 2 + min(max_probes, len(audited)), shown=progress) as step:
-        found = audit(
+        result = audit(
             table.Z,
             {row_options.main: table.label(row_options.main)},
             audited,
@@ -140,29 +140,29 @@ def audit_command(
             random_state=seed,
             callback=step,
         )
-    found = replace(
-        found,
-        skipped={**found.skipped, **other_shapes},
-        notes=(*sampling_notes, *found.notes),
+    result = replace(
+        result,
+        skipped={**result.skipped, **other_shapes},
+        notes=(*sampling_notes, *result.notes),
         n_rows_total=n_rows_total,
     )
-    written = {}
-    if labels is not None and (numbers := [column.name for column in found.flagged if column.kind == "number"]):
+    label_files = {}
+    if labels is not None and (numbers := [column.name for column in result.flagged if column.kind == "number"]):
         # Bins are for all rows of the file; properties of content are known of those that were audited.
         whole = table if table.kept is None else _read(row_options, columns, shown, ())[1]
-        written = _write_labels(labels, numbers, audited, table, whole, overwrite=force)
-    first, next_command = found.recommended, None
-    if first is not None and (first.kind != "number" or first.name in written):
+        label_files = _write_labels(labels, numbers, audited, table, whole, overwrite=force)
+    first, next_command = result.recommended, None
+    if first is not None and (first.kind != "number" or first.name in label_files):
         not_features = (*row_options.ignore, *(asked if table.features is not None else ()))
-        next_command = _report_command(row_options, written.get(first.name, first.name), not_features)
+        next_command = _report_command(row_options, label_files.get(first.name, first.name), not_features)
         content = [] if shown is None else ["--show", shown, *(() if root is None else ("--root", str(root)))]
         content += ["--allow-outside"] if allow_outside else []
         next_command += [shlex.join(content)] if content else []
     if as_json:
         command = None if next_command is None else shlex.join(shlex.split(" ".join(next_command)))
-        echo_json({**found.to_dict(), "next": command})
+        echo_json({**result.to_dict(), "next": command})
         return
-    show(found)
+    show(result)
     if next_command is not None:
         say()
         say_command("Next:", next_command)

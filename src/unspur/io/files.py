@@ -181,30 +181,30 @@ def with_missing_values(table: Table, classes: Sequence[str], others: Sequence[s
         whole = is_text and all(WHOLE_NUMBER.fullmatch(word) for word in words - missing)
         numbers = {word: int(word.split(".")[0]) for word in words - missing} if whole else {}
         if missing or numbers:
-            known = [value not in missing and value is not None for value in values]
-            rest = [numbers.get(value, value) for value, there in zip(values, known, strict=True) if there]
-            columns[name] = np.array(rest) if all(known) else np.full(len(values), None, dtype=object)
-            columns[name][known] = rest
+            is_known = [value not in missing and value is not None for value in values]
+            known = [numbers.get(value, value) for value, keep in zip(values, is_known, strict=True) if keep]
+            columns[name] = np.array(known) if all(is_known) else np.full(len(values), None, dtype=object)
+            columns[name][is_known] = known
         if missing:
             count = sum(value in missing for value in values)
-            said = sorted({repr(word) if word.strip() else "blank" for word in missing})
+            missing_words = sorted({repr(word) if word.strip() else "blank" for word in missing})
             notes.append(
-                f"{count:,} of {len(values):,} cells of {name} in {table.path} are {' or '.join(said)}, which was read "
-                f"as missing. If it is a {'class' if name in classes else 'cluster'}, give it another name."
+                f"{count:,} of {len(values):,} cells of {name} in {table.path} are {' or '.join(missing_words)}, which "
+                f"was read as missing. If it is a {'class' if name in classes else 'cluster'}, give it another name."
             )
         if name not in classes:
             continue
-        bare: dict[str, list[str]] = {}
+        by_letters: dict[str, list[str]] = {}
         for word in sorted(words - missing):
-            bare.setdefault("".join(word.casefold().split()), []).append(word)
-        if alike := next((group for group in bare.values() if len(group) > 1), None):
-            said = [repr(word[:MAX_VALUE_SHOWN]) for word in alike[:5]]
+            by_letters.setdefault("".join(word.casefold().split()), []).append(word)
+        if alike := next((group for group in by_letters.values() if len(group) > 1), None):
+            spellings = [repr(word[:MAX_VALUE_SHOWN]) for word in alike[:5]]
             by = "white space and case"
             if len({"".join(word.split()) for word in alike}) == 1:
                 by = "white space"
             elif len({word.casefold() for word in alike}) == 1:
                 by = "case"
-            notes.append(f"{name} in {table.path} has {' and '.join(said)}, classes that differ by {by} alone.")
+            notes.append(f"{name} in {table.path} has {' and '.join(spellings)}, classes that differ by {by} alone.")
     return replace(table, columns=columns, undecoded=undecoded), notes
 
 
