@@ -67,7 +67,7 @@ def test_text_follows_a_narrower_terminal(folder):
     shown, code = on_terminal(["evaluatte"], folder, wide=40)
     assert code == 2
     assert 30 < widest(shown) <= 40
-    told = "Error: There is no verb 'evaluatte'. Did you mean 'evaluate'?"
+    told = "Error: There is no command 'evaluatte'. Did you mean 'evaluate'?"
     assert told in " ".join(ESCAPE.sub("", shown).split())
     assert len(told) > 40
 
@@ -78,7 +78,7 @@ def test_help_fits_and_says_how(verb):
     assert done.exit_code == 0, done.output
     assert widest(done.output) <= 80
     assert "--debug" in done.output
-    assert f"unspur {verb or 'VERB'}" in done.output
+    assert f"unspur {verb or 'COMMAND'}" in done.output
 
 
 @pytest.mark.parametrize("verb", PAGE.verbs)

@@ -218,7 +218,7 @@ def _note_on_other_fit(remover: str, rows: Mapping[str, LabelledData]) -> str:
 
 
 def _as_option(parameter: Parameter) -> str:
-    """A parameter of the library as an option of this verb; one that it does not have, as in Python."""
+    """A parameter of the library as an option of this command; one that it does not have, as in Python."""
     from unspur.cli.program import as_option
 
     option = as_option(parameter)

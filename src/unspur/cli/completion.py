@@ -1,4 +1,4 @@
-"""`unspur completion`: complete verbs, options and files in a shell, and columns of the file on the same line."""
+"""`unspur completion`: complete commands, options and files in a shell, and columns of the file on the same line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]
 def completion(shell: str) -> None:
     r"""Print a shell completion script.
 
-    Verbs, options, their values and files are completed, and after --main and --concept the columns of FILE.
+    Commands, options, their values and files are completed, and after --main and --concept the columns of FILE.
 
     For this shell only:
       bash   eval "$(unspur completion bash)"

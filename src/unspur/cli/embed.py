@@ -41,7 +41,7 @@ def _source_names() -> list[str]:
 workers_option = click.option(
     "--workers", type=click.IntRange(1), help="Threads that load examples (one for each core, up to 4)."
 )
-#: Options of every verb that runs a frozen network on examples.
+#: Options of every command that runs a frozen network on examples.
 network_options = in_order(
     click.option(
         "--encoder",
@@ -91,7 +91,7 @@ def embed_command(
 ) -> None:
     """Turn images or texts into embeddings by a frozen network.
 
-    The embeddings of all examples of SOURCE are written to a store, which other verbs read.
+    The embeddings of all examples of SOURCE are written to a store, which other commands read.
 
     SOURCE is a table (.csv, .tsv, .csv.gz, .parquet) with a column image (paths inside of --root) or text (and
     text_pair); its other columns are labels. Or a folder: of class folders with pictures, of pictures without classes,

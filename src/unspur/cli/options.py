@@ -1,4 +1,4 @@
-"""Options that verbs share, and checks of them that need no data.
+"""Options that commands share, and checks of them that need no data.
 
 Nothing heavy is imported at the top: a shell that completes options imports this module too.
 """
@@ -153,7 +153,7 @@ label_options = in_order(
     ignore_option("A column that is neither feature nor label; may be repeated."),
     _missing_concept_option,
 )
-#: The same for verbs that need no labels, and compare them with predictions if there are any.
+#: The same for commands that need no labels, and compare them with predictions if there are any.
 optional_label_options = in_order(
     main_option(help="Main-task label, if the file has it, to measure the accuracy."),
     _concept_option(help="Concept label, if the file has it, to measure by group; may be repeated."),
@@ -182,10 +182,10 @@ def where_option(of: str | None = None) -> Callable[[F], F]:
 
 @dataclass(frozen=True)
 class RowOptions(Generic[Named]):
-    """The options that say which rows a verb reads, and which of their columns are labels; not every verb has all."""
+    """The options that say which rows a command reads, and which columns are labels; not every command has all."""
 
     file: Named
-    #: None if a verb does not require it, and it is not given.
+    #: None if a command does not require it, and it is not given.
     main: Any
     concept: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
@@ -226,15 +226,15 @@ class RowOptions(Generic[Named]):
         return replace(self, test_file=files["test"], validation=files["validation"])
 
 
-def collect_row_options(verb: Callable[..., None]) -> Callable[..., None]:
-    """Decorate a verb: it gets the options of `RowOptions` as one argument, `row_options`."""
+def collect_row_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Decorate a command: it gets the options of `RowOptions` as one argument, `row_options`."""
     names = [field.name for field in fields(RowOptions)]
 
-    @wraps(verb)
-    def command(**values: Any) -> None:
-        verb(row_options=RowOptions(**{name: values.pop(name) for name in names if name in values}), **values)
+    @wraps(command)
+    def with_row_options(**values: Any) -> None:
+        command(row_options=RowOptions(**{name: values.pop(name) for name in names if name in values}), **values)
 
-    return command
+    return with_row_options
 
 
 def with_row_options(validation: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -255,7 +255,7 @@ def with_row_options(validation: str) -> Callable[[Callable[..., None]], Callabl
 
 
 def options_of_rows(values: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Options of `RowOptions`, with their values, that tell other verbs of the same rows."""
+    """Options of `RowOptions`, with their values, that tell other commands of the same rows."""
     options = []
     for field in fields(RowOptions)[1:]:  # without the file
         value = values.get(field.name)

@@ -47,12 +47,12 @@ if TYPE_CHECKING:
 METHODS = [name for name in (*REMOVER_NAMES, *HEAD_NAMES) if name != "none"]
 #: Test rows that a network is tried on before anything is fitted.
 ROWS_TRIED = 16
-#: Key of `Context.meta` for the words that were typed after the verb.
+#: Key of `Context.meta` for the words that were typed after the command.
 ARGUMENTS = "unspur.typed"
 
 
 class CommandWithArguments(click.Command):
-    """A verb that remembers its arguments, so that the page can show the command."""
+    """A command that remembers its arguments, so that the page can show them."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Keep the words, then parse them."""
@@ -256,11 +256,11 @@ def _with_other_columns(
 
 
 def _cli_source(ctx: click.Context) -> str:
-    """Options with which other verbs read these rows, and divide and weight them in the same way."""
+    """Options with which other commands read these rows, and divide and weight them in the same way."""
     file, shown = ctx.params["file"], ctx.params["show"]
     words = [file, *chain.from_iterable(options_of_rows(ctx.params))]
     if shown is not None and is_column(shown, file) and shown not in ctx.params["ignore"]:
-        words += ["--ignore", shown]  # other verbs have no --show
+        words += ["--ignore", shown]  # other commands have no --show
     for option in ("seed", "balance"):
         if ctx.get_parameter_source(option) is not ParameterSource.DEFAULT:
             words += [f"--{option}", str(ctx.params[option])]

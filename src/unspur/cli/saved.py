@@ -57,7 +57,7 @@ PREDICTED, PROBABILITY = "predicted", "probability_"
 
 
 def _row_output_options(output: str, *more: Callable[..., Any]) -> Callable[..., Any]:
-    """FILE and the options of a verb that writes something for every row; `output` is the help of --output."""
+    """FILE and the options of a command that writes something for every row; `output` is the help of --output."""
     return in_order(
         click.argument("file", type=LocalPath(), nargs=-1, required=True, metavar="FILE..."),
         click.option("--output", required=True, type=LocalPath(), help=output),
