@@ -267,14 +267,8 @@ def list_encoders(as_json: bool) -> None:
     if as_json:
         echo_json(
             [
-                {
-                    "name": name,
-                    "kind": entry.kind,
-                    "width": entry.width,
-                    "what": entry.description,
-                    "needs": entry.needs,
-                }
-                for name, entry in ENCODERS.items()
+                {"name": name, "kind": one.kind, "width": one.width, "what": one.description, "needs": one.needs}
+                for name, one in ENCODERS.items()
             ]
         )
         return

@@ -230,9 +230,7 @@ def predict(
     _report_predictions(output, classifier, predicted, accuracy, as_json)
 
 
-def _read_rows_for(
-    model: Any, row_options: RowOptions[tuple[str, ...]], named: tuple[str, ...], **reading: Any
-) -> Table:
+def _read_rows_for(model: Any, row_options: RowOptions[Any], named: tuple[str, ...], **reading: Any) -> Table:
     """The rows of FILE. Columns that are neither features of the model nor named are left out, if features have names.
 
     If the file has no such feature, no column is left out: reading or matching says what is missing.

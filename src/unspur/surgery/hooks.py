@@ -120,7 +120,7 @@ def attach(
     tuple, a list or a mapping such as a ``ModelOutput`` of transformers; the rest of that stays as it is. If more than
     one tensor in it has as many features as the removal, `output` must name the one that the network goes on with.
     Gradients flow. With activation checkpointing, call ``backward`` inside the block, since it runs the forward pass
-    again. A block in which the module does not run issues a NothingRemovedWarning; the same happens with a model that
+    again. A block in which the module does not run issues a NothingRemovedWarning. The same happens with a model that
     was compiled (``torch.compile``) and called before the block: it ignores the hook.
 
     Parameters

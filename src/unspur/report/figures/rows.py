@@ -60,8 +60,7 @@ def subspaces(
     --------
     >>> from unspur import JSE
     >>> from unspur.datasets import make_toy
-    >>> from unspur.report.measuring import measure
-    >>> from unspur.report import figures
+    >>> from unspur.report import figures, measure
     >>> train, test = make_toy(1000, rho=0.8, random_state=0), make_toy(1000, rho=0.0, random_state=1)
     >>> jse = JSE(random_state=0).fit(train.Z, train.y, concept=train.concept)
     >>> found = measure(jse, (train.Z, train.y, train.concept), (test.Z, test.y, test.concept), concept="background")
@@ -308,7 +307,7 @@ def gradcam_grid(
     >>> import numpy as np
     >>> from PIL import Image
     >>> from unspur.report.results import SaliencyMaps
-    >>> from unspur.report import figures
+    >>> from unspur.report import figures, measure
     >>> maps = {name: np.random.default_rng(k).normal(size=(2, 7, 7)) for k, name in enumerate(["no removal", "JSE"])}
     >>> looks = SaliencyMaps(np.arange(2), [Image.new("RGB", (64, 64), "grey")] * 2, maps)
     >>> figures.gradcam_grid(looks, names=["a bird", "another"], classes=["landbird", "waterbird"])
