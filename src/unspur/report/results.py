@@ -1,7 +1,7 @@
 """Results of `measure` as frozen values: everything that a page or a figure shows. Nothing here computes.
 
 Rows are the test rows, except in fields that begin with `train_`. They are numbered 0 to n − 1 in the order they were
-given; a scatter plot draws those in `shown`.
+given; a scatter plot draws `drawn_rows`.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def first_pair(findings: Findings, axes: Sequence[int]) -> tuple[int, int]:
 
 
 def scatter_data(findings: Findings, axes: Sequence[int], sheet: Sheet | None) -> dict[str, Any]:
-    """Data of the scatter: rows in `shown`, and the given axes."""
+    """Data of the scatter: rows in `drawn_rows`, and the given axes."""
     view, shown = findings.view, np.asarray(findings.drawn_rows)
     before, after = (scores[shown][:, list(axes)] for scores in (view.before, view.after))
     low, high = (bound(np.vstack([before, after]), axis=0, initial=0.0) for bound in (np.min, np.max))
@@ -339,7 +339,7 @@ def _first_of(here: int, total: int, name: str) -> str:
 
 
 def extreme_rows(findings: Findings) -> list[int]:
-    """Rows that `meanings` shows pictures of."""
+    """Rows that `direction_examples` shows pictures of."""
     return [row for extremes in findings.extremes for end in (extremes.low, extremes.high) for row in end.tolist()]
 
 
