@@ -11,7 +11,7 @@ from scipy.stats import fisher_exact
 from tests.optional import pandas as pd
 from unspur import ERM, Audit, audit
 from unspur._data import LabelledData
-from unspur._text import WIDTH, columns
+from unspur._text import WIDTH, display_width
 from unspur.auditing import (
     FLAGGED,
     AuditedColumn,
@@ -373,7 +373,7 @@ def test_the_table_fits_a_terminal_and_json_holds_everything(found):
     long = Audit(
         found.main, (*found.columns, hardest), {"x" * 30: "it is constant (1)"}, found.rows, found.rows, 0.9, 0.05
     )
-    assert max(columns(line) for line in str(long).splitlines()) <= WIDTH
+    assert max(display_width(line) for line in str(long).splitlines()) <= WIDTH
     told = json.loads(json.dumps(found.to_dict()))
     assert [column["name"] for column in told["columns"]] == [column.name for column in found.columns]
     assert told["columns"][0]["gap"]["low"] == found.columns[0].gap.low

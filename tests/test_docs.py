@@ -101,15 +101,15 @@ def test_commands_of_a_page_exist(page):
 
 
 def require_valid(arguments: list[str], program: click.Group = main) -> None:
-    """Fails if the verb, an option, or the value of a choice does not exist, or a required option is missing."""
+    """Fails if the command, an option, or the value of a choice does not exist, or a required option is missing."""
     context = click.Context(program)
-    verb = program.get_command(context, arguments[0])
-    assert verb is not None, arguments
-    context = click.Context(verb, parent=context)
-    given, _, _ = verb.make_parser(context).parse_args(list(arguments[1:]))
+    command = program.get_command(context, arguments[0])
+    assert command is not None, arguments
+    context = click.Context(command, parent=context)
+    given, _, _ = command.make_parser(context).parse_args(list(arguments[1:]))
     if "--list" in arguments:
         return
-    for option in verb.params:
+    for option in command.params:
         value = given.get(option.name)
         assert value is not None or not option.required, (arguments, option.name)
         if isinstance(option.type, click.Choice) and value is not None:

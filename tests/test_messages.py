@@ -374,8 +374,8 @@ def test_parameters_that_messages_name_are_options_of_the_program():
     assert as_option(Parameter("max_pairs", 1)) == "--max-pairs 1"
     assert as_option(Parameter("overwrite", True)) == "--force"
     context = click.Context(main)
-    verbs = [main.get_command(context, name) for name in main.list_commands(context)]
-    known = {option for verb in verbs for parameter in verb.params for option in parameter.opts}
+    commands = [main.get_command(context, name) for name in main.list_commands(context)]
+    known = {option for command in commands for parameter in command.params for option in parameter.opts}
     source = Path(unspur.__file__).parent.rglob("*.py")
     named = {name for path in source for name in re.findall(r'Parameter\("(\w+)"', path.read_text(encoding="utf-8"))}
     assert named >= {"cv", "X_val", "clusters", "smallest_group", "overwrite", "memory", "root"}

@@ -41,7 +41,7 @@ def test_arrays_come_back_as_they_were_saved(tmp_path, version, mapped):
         (npy(HEADER.replace("<f8", "|O")), "Python objects"),
         (npy(HEADER, version=9), "version 9"),
         (b"\x93NUMPY\x02\x00\xff\xff\xff\xff{", "4,294,967,295 bytes"),
-        (b"PK\x03\x04", "no .npy file"),
+        (b"PK\x03\x04", "not a .npy file"),
         (b"", "empty"),
     ],
 )

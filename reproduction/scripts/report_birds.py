@@ -21,7 +21,7 @@ from unspur._typing import Array
 from unspur.embed.registry import load_encoder
 from unspur.embed.store import read_manifest
 from unspur.exceptions import UnspurError
-from unspur.report.measuring import STEPS
+from unspur.report.measuring import N_STEPS
 from unspur.report.page import build
 from unspur.report.views import ContentSubset
 from unspur_paper.datasets.waterbirds import Composites
@@ -63,7 +63,7 @@ def page(data: dict, birds: Composites, seed: int, embeddings: Path, output: Pat
     rows = draw(data, seed, embeddings)
     train, test = _named(rows.train), _named(rows.test)
     jse = JSE(random_state=seed, verbose=sys.stderr.isatty()).fit(train[0], train[1], concept=train[2])
-    with tqdm(total=STEPS + len(compared), desc="report", disable=None) as bar:
+    with tqdm(total=N_STEPS + len(compared), desc="report", disable=None) as bar:
 
         def report(name: str) -> None:
             bar.set_postfix_str(name)

@@ -152,7 +152,7 @@ def require_npy(file: IO[bytes], size: int) -> None:
     """Raise ValueError unless a file of `size` bytes is a complete .npy file of plain values."""
     magic = file.read(8)
     if magic[:6] != b"\x93NUMPY" or len(magic) < 8:
-        raise ValueError("it is no .npy file, as numpy.save writes them" if magic else "it is empty")
+        raise ValueError("it is not a .npy file written by numpy.save" if magic else "it is empty")
     measure = file.read(2 if magic[6] == 1 else 4)
     length = int.from_bytes(measure, "little")
     if magic[6] not in (1, 2, 3) or length > min(MAX_NPY_HEADER_BYTES, size):
@@ -188,7 +188,7 @@ def quoted(names: Sequence[str]) -> str:
     return first + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
-def listed(names: Collection[str]) -> str:
+def first_names(names: Collection[str]) -> str:
     """The first twenty names, and the number of others."""
     more = f" and {len(names) - MAX_COLUMNS_LISTED} more" if len(names) > MAX_COLUMNS_LISTED else ""
     return ", ".join(brief(name, MAX_NAME_CHARACTERS) for name in list(names)[:MAX_COLUMNS_LISTED]) + more
@@ -207,7 +207,7 @@ def column_faults(counts: FloatArray, names: Sequence[str] | None = None) -> str
     return "; ".join(parts)
 
 
-def nearest(name: str, names: Collection[str]) -> str:
+def did_you_mean(name: str, names: Collection[str]) -> str:
     """The question " Did you mean …?" if a similar name exists, else ""."""
     if len(names) > MAX_NAMES_COMPARED:
         return ""
@@ -239,7 +239,7 @@ def separator(header: str) -> str:
 
 
 GZIP = b"\x1f\x8b"
-#: First bytes of files that are no text, and what to do with them.
+#: First bytes of files that are not text, and what to do with them.
 _NO_TEXT = {
     GZIP: "is compressed (gzip). Let its name end in .gz.",
     b"\x28\xb5\x2f\xfd": "is compressed (zstd). Unpack it first.",
@@ -260,7 +260,7 @@ def csv_table(path: Path) -> Iterator[tuple[list[str], Iterator[list[str]]]]:
         first = binary.read(4)
     for signature, advice in _NO_TEXT.items():
         if first.startswith(signature) and not (packed and signature == GZIP):
-            raise InputError(f"{path} is no CSV file: it {advice}")
+            raise InputError(f"{path} is not a CSV file: it {advice}")
     try:
         if packed:
             _require_unpackable(path)
@@ -323,4 +323,6 @@ def require_labels(path: Path, names: Collection[str], labels: Sequence[str]) ->
     """Raise InputError if a label is not among the columns `names`."""
     for name in labels:
         if name not in names:
-            raise InputError(f"{path} has no column {name!r} (its columns: {listed(names)}).{nearest(name, names)}")
+            raise InputError(
+                f"{path} has no column {name!r} (its columns: {first_names(names)}).{did_you_mean(name, names)}"
+            )

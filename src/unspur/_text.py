@@ -15,7 +15,7 @@ MAX_QUOTED_CHARACTERS = 200
 _LINE_ENDS = re.compile(r"[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 
 
-def columns(text: str) -> int:
+def display_width(text: str) -> int:
     """Width of a text in a terminal: two columns for a wide character, none for a combining accent."""
     return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
 
@@ -29,6 +29,15 @@ def brief(what: object, most: int = MAX_QUOTED_CHARACTERS) -> str:
     """A text on one line, shortened to `most` characters."""
     text = " ".join(str(what).split()).rstrip(".")
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def is_number(text: str) -> bool:
+    """Whether Python reads a text as a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def counted(number: int, what: str) -> str:
@@ -46,7 +55,7 @@ def filled(text: str, indent: str = "", further: str | None = None, width: int =
 
 def padded(text: str, width: int) -> str:
     """A text padded with spaces to `width` columns."""
-    return text + " " * (width - columns(text))
+    return text + " " * (width - display_width(text))
 
 
 def lines_of(name: str, width: int, most: int = 4) -> list[str]:
@@ -54,7 +63,7 @@ def lines_of(name: str, width: int, most: int = 4) -> list[str]:
     lines: list[str] = []
     for word in name.split(" "):
         first, *others = _pieces(word, width)
-        if lines and columns(lines[-1]) + 1 + columns(first) <= width:
+        if lines and display_width(lines[-1]) + 1 + display_width(first) <= width:
             lines[-1] += f" {first}"
         else:
             lines.append(first)
@@ -66,7 +75,7 @@ def _pieces(word: str, width: int) -> list[str]:
     """A word in pieces of at most `width` columns."""
     pieces = [""]
     for character in word:
-        if columns(pieces[-1]) + columns(character) > width:
+        if display_width(pieces[-1]) + display_width(character) > width:
             pieces.append("")
         pieces[-1] += character
     return pieces

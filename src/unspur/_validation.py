@@ -19,6 +19,7 @@ from sklearn.utils.validation import validate_data
 
 from unspur._arrays import as_tensor, is_of, to_numpy
 from unspur._reading import brief
+from unspur._text import is_number
 from unspur._typing import Array, FloatArray
 from unspur.exceptions import ArgumentError, InputError, NotFiniteError
 from unspur.options import SGD, SOLVER
@@ -113,21 +114,13 @@ def _text_in(X: Array) -> str:
     columns = (X[name] for name in names) if names else np.asarray(X, dtype=object).T
     for number, column in enumerate(columns):
         for value in np.asarray(column, dtype=object).ravel():
-            if isinstance(value, str) and not _is_number(value):
+            if isinstance(value, str) and not is_number(value):
                 which = repr(names[number]) if names else str(number)
                 return (
                     f"Column {which} of X holds text, such as {brief(value, 40)!r}; features are numbers. Leave the "
                     "column out, or turn it into numbers first (an encoder for text, OneHotEncoder for categories)."
                 )
     return ""
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _checked_elsewhere(estimator: BaseEstimator, X: Array, *, reset: bool) -> Array:

@@ -36,8 +36,7 @@ from unspur._arrays import is_missing
 from unspur._data import TEST_SHARE, LabelledData, as_matrix
 from unspur._reading import quoted
 from unspur._resources import one_thread_if_small
-from unspur._text import WIDTH, counted, filled, lines_of, one_line, padded
-from unspur._text import columns as text_columns
+from unspur._text import WIDTH, counted, display_width, filled, lines_of, one_line, padded
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.clusters import cluster_codes, one_per_row, row_hashes
 from unspur.criteria import SMALLEST_GROUP
@@ -280,7 +279,7 @@ def _table(columns: tuple[AuditedColumn, ...], found: Audit) -> list[str]:
     widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
     room = min(NAME_WIDTH, WIDTH - sum(widths) - len(widths) - 2)
     names = [lines_of(one_line(column.name), room) for column in columns]
-    width = max(text_columns(line) for lines in names for line in (*lines, "column"))
+    width = max(display_width(line) for lines in names for line in (*lines, "column"))
 
     def line(sign: str, name: str, numbers: tuple[str, ...]) -> str:
         *others, last = (number.ljust(wide) for number, wide in zip(numbers, widths, strict=True))

@@ -137,6 +137,11 @@ class Trace:
         return self.concept if self.concept_class is None else f"{self.concept}={self.concept_class}"
 
     @property
+    def parts(self) -> dict[str, Trace]:
+        """The trace itself, as the only part."""
+        return {"": self}
+
+    @property
     def round_zero_note(self) -> str:
         """Explanation of round 0, which main labels of more than two classes have; or ""."""
         if not any(step.outer == 0 for step in self.steps):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from unspur._text import columns
+from unspur._text import display_width
 from unspur.cli import main
 from unspur.datasets import make_toy
 
@@ -72,4 +72,4 @@ def piped(arguments, cwd, **changes):
 
 def widest(text):
     """Columns of the longest line; a bar starts its line anew each time."""
-    return max(columns(line) for line in re.split(r"[\r\n]+", ESCAPE.sub("", text)))
+    return max(display_width(line) for line in re.split(r"[\r\n]+", ESCAPE.sub("", text)))

@@ -73,7 +73,7 @@ def test_too_few_clusters_are_told_by_the_names_of_the_columns(file, tmp_path):
 @pytest.mark.parametrize("verb", [["fit", "--output", "r.safetensors"], ["compare"], ["report"], ["evaluate", "r"]])
 def test_one_column_says_which_rows_belong_together(file, verb):
     done = invoke(*verb, file, *LABELS, "--cluster", "film", "--cluster", "f0", code=2)
-    assert "'--cluster': it is given 2 times (film, f0); give one." in " ".join(done.output.split())
+    assert "'--cluster': passed 2 times (film, f0); pass it once." in " ".join(done.output.split())
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def test_a_scheduler_that_is_not_there_is_an_error_within_seconds(tmp_path, monk
     assert time.monotonic() - start < 8
     done = run(*files, "--main", bird, "--concept", background, "--dask", "nonsense", "--output", tmp_path / "r")
     assert done.exit_code == 1
-    assert "no address of a Dask scheduler" in done.output
+    assert "not the address of a Dask scheduler" in done.output
 
 
 class Workers:

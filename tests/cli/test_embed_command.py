@@ -304,7 +304,7 @@ def test_class_folders_become_a_store_and_are_shown(tmp_path, monkeypatch):
         Image.fromarray(rng.integers(0, 255, (8, 8, 3), dtype=np.uint8)).save(folder / f"{number}.png")
     (tmp_path / "birds" / "readme.txt").write_text("x")
     said = unspur("embed", "birds", "--encoder", "grey-50", "--output", "store")
-    assert "Note: 1 files that are no pictures were left out, such as birds/readme.txt." in " ".join(said.split())
+    assert "Note: 1 files that are not images were skipped, such as birds/readme.txt." in " ".join(said.split())
     assert "--main class" in " ".join(said.split())
     assert "--concept subfolder" in " ".join(said.split())
     store = EmbeddingStore.open("store")

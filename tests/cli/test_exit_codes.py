@@ -80,7 +80,7 @@ def test_a_value_error_is_the_librarys_complaint_or_our_fault(monkeypatch):
         (OSError(28, "No space left on device", "rows.tmp"), "'rows.tmp' cannot be written: the disk is full"),
         (RuntimeError("I/O error: No space left (os error 28)"), "the disk is full"),
         (PermissionError(13, "Permission denied", "rows.npz"), "rows.npz: permission denied."),
-        (RuntimeError("Symlink loop from '/rows.npz'"), "'/rows.npz': links that lead to themselves are no file."),
+        (RuntimeError("Symlink loop from '/rows.npz'"), "'/rows.npz': the symbolic link points to itself."),
         (ModuleNotFoundError("No module named 'pandas'", name="pandas"), "pandas is not installed"),
     ],
 )

@@ -13,7 +13,7 @@ from unspur.cli import main
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError
 from unspur.io.files import read_table
-from unspur.io.table import odd_features
+from unspur.io.table import suspicious_feature_notes
 from unspur.removers import load
 
 LABELS = ("--main", "bird", "--concept", "background")
@@ -158,21 +158,21 @@ def table_of(birds, **columns):
 def test_what_is_taken_for_a_row_number_and_what_is_not(birds):
     rng = np.random.default_rng(0)
     counting = {"shuffled": 1 + rng.permutation(600), "the id": np.arange(1, 601)}
-    notes = odd_features(table_of(birds, **counting))
+    notes = suspicious_feature_notes(table_of(birds, **counting))
     assert [note.split("; ")[0] for note in notes] == [
         "the column 'shuffled' counts the rows",
         "the column 'the id' counts the rows",
     ]
     assert notes[1].endswith("--ignore 'the id'.")
-    assert "rises from row to row" in odd_features(table_of(birds, day=np.arange(600) * 2))[0]
+    assert "rises from row to row" in suspicious_feature_notes(table_of(birds, day=np.arange(600) * 2))[0]
     ordinary = {"pixel": rng.integers(0, 256, 600), "sorted": np.sort(rng.standard_normal(600)), "flag": [0, 1] * 300}
-    assert odd_features(table_of(birds, **ordinary)) == []
+    assert suspicious_feature_notes(table_of(birds, **ordinary)) == []
 
 
 @pytest.mark.parametrize(("scale", "power"), [(50, None), (2000, "10⁶ times"), (1e100, "times")])
 def test_a_column_of_another_order_is_noted(birds, scale, power):
     number = scale * np.random.default_rng(0).standard_normal(600)
-    notes = odd_features(table_of(birds, price=number))
+    notes = suspicious_feature_notes(table_of(birds, price=number))
     assert len(notes) == (power is not None)
     if power is not None:
         assert "'price'" in notes[0]
@@ -182,7 +182,7 @@ def test_a_column_of_another_order_is_noted(birds, scale, power):
 def test_unsigned_numbers_that_fall_do_not_rise(birds):
     falling = pd.DataFrame({"a": np.arange(40, 0, -2, dtype=np.uint8), "b": np.arange(20, dtype=np.uint8) % 7})
     falling.to_parquet("rows.parquet")
-    assert odd_features(read_table("rows.parquet")) == []
+    assert suspicious_feature_notes(read_table("rows.parquet")) == []
 
 
 def test_every_verb_that_learns_from_rows_notes_them(birds):
@@ -197,7 +197,10 @@ def test_every_verb_that_learns_from_rows_notes_them(birds):
 def test_text_among_the_features_is_named_with_its_row_and_what_to_do(birds):
     birds.assign(note="hello", **{"my file": "a.jpg"}, f5=["", *["n/a"] * 599]).to_csv("rows.csv", index=False)
     said = fit(code=1)[1]
-    assert "column 'note' holds 'hello' in row 1, which is not a number (nor is all of 'my file', 'f5')" in said
+    assert (
+        "column 'note' holds 'hello' in row 1, which is not a number (columns 'my file', 'f5' also contain text)"
+        in said
+    )
     assert "--ignore note --ignore 'my file' --ignore f5" in said
     assert "--show" not in said  # which fit does not have
     fit("rows.csv", "--ignore", "note", "--ignore", "my file", "--ignore", "f5")
@@ -247,7 +250,7 @@ def test_a_label_of_many_numbers_is_refused_before_anything_is_computed(birds, k
     getattr(birds, f"to_{kind}")(f"rows.{kind}", index=False)
     for verb in (["fit", "--output", "r.safetensors"], ["report"], ["compare"]):
         said = unspur(*verb, f"rows.{kind}", "--main", "bird", "--concept", "f3", "--ignore", "background", code=1)[1]
-        assert f"f3 has 600 different values, such as {birds['f3'][0]:.4g}, " in said
+        assert f"f3 has 600 distinct values, such as {birds['f3'][0]:.4g}, " in said
         assert "concept_type='continuous'" in said
     said = unspur(
         "fit",
@@ -550,7 +553,7 @@ def test_a_column_to_ignore_need_be_in_one_of_the_files_only(birds, kind):
             told += said[1]
         assert "note" not in said[0]  # the command that fits the removal has no test rows
         assert told.count(f"train.{kind} has no 'nosuch' to ignore") == (3 if "nosuch" in ignore else 0)
-        assert told.count("If it is no feature: --ignore note.") == (0 if ignore else 3)
+        assert told.count("If it is not a feature: --ignore note.") == (0 if ignore else 3)
 
 
 @pytest.mark.parametrize("memory", [None, "1MB"])

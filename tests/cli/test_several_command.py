@@ -186,7 +186,7 @@ def test_gaps_of_one_concept_are_left_out_of_its_own_fit(birds):
         (["--main", "bird", "--concept", "water", "--concept", "water"], "'--concept': water is given twice", 2),
         (
             ["--main", "bird", "--main", "season", "--concept", "water"],
-            "'--main': it is given 2 times (bird, season); give one",
+            "'--main': passed 2 times (bird, season); pass it once",
             2,
         ),
         ([*SEVERAL, "--ignore", "season"], "season is both a label and ignored", 2),
@@ -194,7 +194,7 @@ def test_gaps_of_one_concept_are_left_out_of_its_own_fit(birds):
         (["--main", "bird", "--concept", "water", "--concept", "seasons"], "no column 'seasons'", 1),
         (
             ["--main", "bird", "--concept", "water", "--concept", "f1", "--ignore", "season"],
-            "f1 has 900 different values",
+            "f1 has 900 distinct values",
             1,
         ),
     ],

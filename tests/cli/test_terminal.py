@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from tests.cli.command_page import PAGE
 from tests.cli.terminal import ESCAPE, FIT, LONG, NAMED, on_terminal, piped, widest, with_rows
 from unspur import JSE
-from unspur._text import columns, lines_of
+from unspur._text import display_width, lines_of
 from unspur._version import __version__
 from unspur.cli import main
 from unspur.cli.console import colour_wanted, printable, say_command
@@ -67,7 +67,7 @@ def test_text_follows_a_narrower_terminal(folder):
     shown, code = on_terminal(["evaluatte"], folder, wide=40)
     assert code == 2
     assert 30 < widest(shown) <= 40
-    told = "Error: There is no verb 'evaluatte'. Did you mean 'evaluate'?"
+    told = "Error: There is no command 'evaluatte'. Did you mean 'evaluate'?"
     assert told in " ".join(ESCAPE.sub("", shown).split())
     assert len(told) > 40
 
@@ -78,7 +78,7 @@ def test_help_fits_and_says_how(verb):
     assert done.exit_code == 0, done.output
     assert widest(done.output) <= 80
     assert "--debug" in done.output
-    assert f"unspur {verb or 'VERB'}" in done.output
+    assert f"unspur {verb or 'COMMAND'}" in done.output
 
 
 @pytest.mark.parametrize("verb", PAGE.verbs)
@@ -204,7 +204,7 @@ def test_many_methods_stand_below_each_other_and_no_number_is_lost(judged):
 def test_long_names_are_cut_in_the_middle_but_groups_stay_apart():
     assert lines_of("short", 20) == ["short"]
     assert lines_of("x" * 50, 10) == ["x" * 10, "…", "x" * 10, "x" * 10]
-    assert all(columns(line) <= 10 for line in lines_of("水の鳥と陸の鳥 and more", 10))
+    assert all(display_width(line) <= 10 for line in lines_of("水の鳥と陸の鳥 and more", 10))
     names = np.array([f"{'same ' * 60}{middle}{' same' * 60}" for middle in "ab"])
     y, concept = np.arange(80) % 2, np.arange(80) // 2 % 2
     table = group_table({"ERM": group_accuracy(names[y], names[y], concept)}, "y", "c")

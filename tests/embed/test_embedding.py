@@ -234,7 +234,7 @@ def test_a_folder_that_is_no_store_is_never_touched(tmp_path, files):
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     for overwrite in (False, True):
-        with pytest.raises(OutputExistsError, match=r"no embedding store and holds other files, such as labels\.csv"):
+        with pytest.raises(OutputExistsError, match=r"not an embedding store and holds other files, .* labels\.csv"):
             embed(Pictures(), Strips(), tmp_path, overwrite=overwrite, progress=False)
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == files
 
@@ -274,7 +274,7 @@ def test_rows_that_are_no_numbers_name_the_example(tmp_path):
             return made
 
     with pytest.raises(
-        InputError, match=r"NaN or infinity of 1 examples, the first digit 9\..*precision='float32' and overwrite=True"
+        InputError, match=r"NaN or infinity for 1 examples, the first digit 9\..*precision='float32' and overwrite=True"
     ):
         embed(Pictures(), Blind(), tmp_path / "store", batch=4, progress=False)
     with pytest.raises(InputError, match="not finished"):
@@ -296,7 +296,7 @@ def test_rows_that_are_all_the_same_are_refused(tmp_path):
     pictures = Pictures()
     same = Pictures(images=[pictures.images[0]] * N)
     for examples, encoder in ((pictures, Scaled(0.0)), (same, Strips())):
-        with pytest.raises(InputError, match=rf"strips made the same row of all {N} examples.*overwrite=True"):
+        with pytest.raises(InputError, match=rf"returned the same embedding for all {N} examples.*overwrite=True"):
             embed(examples, encoder, tmp_path / "store", overwrite=True, progress=False)
         with pytest.raises(InputError, match="not finished"):
             EmbeddingStore.open(tmp_path / "store")
@@ -376,8 +376,8 @@ def bad_label():
         (lambda: Pictures(images=[]), {}, "it has 0"),
         (lambda: Pictures(kind="text"), {}, "strips embeds images; digits has texts"),
         (lambda: Pictures(labels={"id": np.arange(N)}), {}, "cannot be called 'id'"),
-        (bad_label, {}, "odd has not one value for each"),
-        (Pictures, {"pca": 17}, "40 training rows of 16 features have no 17 principal components; ask for 16 at most"),
+        (bad_label, {}, "odd does not have one value per row"),
+        (Pictures, {"pca": 17}, "pca=17 is out of range: 40 training rows of 16 features allow at most 16"),
         (lambda: Pictures(labels={"split": np.array(["test"] * N)}), {"pca": 2}, "0 training rows"),
         (Pictures, {"batch": 0}, "1 at least"),
     ],

@@ -52,7 +52,7 @@ def test_a_device_without_room_for_a_batch_is_said_in_words(tiny_resnet, picture
         return features(inputs)
 
     monkeypatch.setattr(encoder, "features", little_room)
-    with pytest.raises(InputError, match=r"no room on cpu for 8 examples at a time. Pass fewer, such as batch=2, or"):
+    with pytest.raises(InputError, match=r"out of memory on cpu with batches of 8\. Pass fewer, such as batch=2, or"):
         encoder(pictures)
     assert encoder(pictures[:2]).shape == (2, 16)  # control
 

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from PIL import ExifTags, Image, ImageOps
 from sklearn.datasets import load_sample_image
 
-from unspur.embed.base import IMAGENET, Preparation, square, standardised
+from unspur.embed.base import IMAGENET, Preparation, batch_tensor, resize_and_crop
 from unspur.embed.examples import TableExamples, as_rgb, open_image
 from unspur.embed.registry import Grey
 from unspur.exceptions import InputError
@@ -18,7 +18,7 @@ PLAIN = Preparation(resize=256, crop=224, mean=(0.0,) * 3, scale=(1.0,) * 3)
 
 
 def pixels(image, preparation):
-    return standardised([square(image, preparation)], preparation, "cpu")[0].numpy()
+    return batch_tensor([resize_and_crop(image, preparation)], preparation, "cpu")[0].numpy()
 
 
 @pytest.mark.parametrize("size", [(640, 427), (100, 301), (31, 17)])

@@ -77,7 +77,7 @@ def test_what_is_left_out_is_said(tmp_path):
     own = TableExamples.read(root)
     assert own.ids == ["gull/1.png", "gull/within.png"]
     said = " ".join(own.notes)
-    assert "1 files that are no pictures were left out, such as" in said
+    assert "1 files that are not images were skipped, such as" in said
     assert "1 links that lead to files elsewhere were left out (--allow-outside reads them)" in said
     assert "1 linked folders were not entered" in said
     assert "1 folders hold nothing" in said
@@ -302,7 +302,7 @@ def test_data_sets_that_cannot_be_used_say_why(tmp_path, monkeypatch):
     state, arrow = tmp_path / "birds" / "state.json", tmp_path / "birds" / "data-00000-of-00001.arrow"
     whole, content = state.read_text(), arrow.read_bytes()
     state.write_text("{}")
-    with pytest.raises(InputError, match="is no complete data set of Hugging Face: it has no '_data_files'"):
+    with pytest.raises(InputError, match="is not a complete Hugging Face dataset: it has no '_data_files'"):
         TableExamples.read(tmp_path / "birds")
     state.write_text(json.dumps({**json.loads(whole), "_indices_data_files": [{"filename": "i.arrow"}]}))
     with pytest.raises(InputError, match="as an old version of `datasets` wrote it"):

@@ -119,7 +119,7 @@ def test_a_damaged_store_can_be_made_again(folder):
 @pytest.mark.parametrize("text", ['{"mine": 1}', "[]", '{"format": 1, '])
 def test_a_manifest_that_may_be_of_others_is_not_to_be_overwritten(folder, text):
     (folder / "manifest.json").write_text(text)
-    with pytest.raises(ArtifactError, match="no manifest of an embedding store") as caught:
+    with pytest.raises(ArtifactError, match="not a manifest of an embedding store") as caught:
         EmbeddingStore.open(folder)
     assert "overwrite" not in str(caught.value)
 

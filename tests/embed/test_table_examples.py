@@ -142,7 +142,7 @@ def test_tables_that_cannot_be_used_say_why(photos, content, message):
 
 
 def test_other_kinds_of_file_are_no_tables(photos):
-    with pytest.raises(InputError, match=r"birds\.txt is no table of examples: those end in \.csv, \.tsv"):
+    with pytest.raises(InputError, match=r"birds\.txt is not a table of examples; supported endings are \.csv, \.tsv"):
         TableExamples.read(photos.with_suffix(".txt"))
     with pytest.raises(InputError, match=r"There is no file \S*gone\.csv"):
         TableExamples.read(photos.parent / "gone.csv")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from unspur.embed.base import Preparation, Where, square
+from unspur.embed.base import Device, Preparation, resize_and_crop
 
 PREPARATION = Preparation(resize=32, crop=28, mean=(127.0,) * 3, scale=(64.0,) * 3)
 
@@ -17,7 +17,7 @@ class TinyConv:
     width: int = 12
     name: str = "tiny"
     preparation: Preparation = PREPARATION
-    where: Where = field(default_factory=lambda: Where("cpu", "float32"))
+    where: Device = field(default_factory=lambda: Device("cpu", "float32"))
 
     def __post_init__(self):
         torch.manual_seed(0)
@@ -29,7 +29,7 @@ class TinyConv:
         )
 
     def prepare(self, example):
-        return square(example, self.preparation)
+        return resize_and_crop(example, self.preparation)
 
     def batch(self, prepared):
         return (torch.from_numpy(np.stack(prepared)).permute(0, 3, 1, 2).float() - 127.0) / 64.0

@@ -18,7 +18,7 @@ from unspur.datasets import make_toy
 from unspur.embed.embedding import embed
 from unspur.exceptions import InputError
 from unspur.io.files import read_table
-from unspur.io.table import words_of
+from unspur.io.table import as_strings
 from unspur.removers import load
 from unspur.rows import StoredRows
 from unspur.rows.parquet import ParquetRows
@@ -125,7 +125,7 @@ def test_a_scratch_folder_changes_nothing_but_the_time(toy, here):
         (["big", "big/part-0.parquet", *LABELS], "named twice", 1),
         (["nothing/*.parquet", *LABELS], "There is no file nothing/*.parquet", 1),
         (["empty", *LABELS], "not an embedding store", 1),
-        (["wide", *LABELS], "column 'split' is not of numbers. If it is no feature: --ignore split", 1),
+        (["wide", *LABELS], "column 'split' is not of numbers. If it is not a feature: --ignore split", 1),
         (["wide", *LABELS, "--ignore", "season"], "has no 'season' to ignore", 1),
         (["table.csv", *LABELS], "has to be read as a whole", 1),
     ],
@@ -220,7 +220,7 @@ def test_columns_are_the_same_with_and_without_a_budget(tmp_path, value, word, g
     labels = ("number", "taken")
     loaded, stored = (read_table(tmp_path / "a.parquet", labels, memory=memory).columns for memory in (None, "1MB"))
     assert list(loaded) == list(stored) == ["taken", "number"]
-    assert words_of(loaded["taken"]) == words_of(stored["taken"]) == [word, "" if gap else word, word]
+    assert as_strings(loaded["taken"]) == as_strings(stored["taken"]) == [word, "" if gap else word, word]
     assert loaded["taken"].dtype == stored["taken"].dtype
     written = pa.array(stored["taken"], from_pandas=True)  # as `predict` writes it
     assert written.cast(column.type).equals(column)
@@ -235,7 +235,7 @@ def test_a_column_may_be_missing_in_all_rows_of_a_file(tmp_path, values, memory)
         table = pa.table({"f0": [0.0, 1.0], "background": pa.array(column)})
         parquet.write_table(table, tmp_path / f"{number}.parquet")
     found = read_table(tmp_path, ("background",), memory=memory).columns["background"]
-    assert words_of(found) == ["", "", *("" if value is None else str(value) for value in values), "", ""]
+    assert as_strings(found) == ["", "", *("" if value is None else str(value) for value in values), "", ""]
 
 
 def test_columns_of_two_types_are_refused_with_a_budget(tmp_path):

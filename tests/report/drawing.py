@@ -38,7 +38,7 @@ def looks(methods=("no removal", "JSE"), rows=3):
 @cache
 def findings():
     found = making.toy_findings()
-    return replace(found, saliency=looks(), shown=found.shown[:150])  # fewer dots to draw
+    return replace(found, saliency=looks(), drawn_rows=found.drawn_rows[:150])  # fewer dots to draw
 
 
 def numbers():

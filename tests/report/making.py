@@ -9,8 +9,9 @@ from sklearn.datasets import load_sample_image
 from tests.probing import quick_probes
 from unspur import JSE, LEACE
 from unspur.datasets import CONCEPT_NAMES, MAIN_NAMES, embed_images, make_photodigits, make_toy
+from unspur.metrics import PairedDifference
 from unspur.report.measuring import measure
-from unspur.report.results import Change, Findings, PixelView, SaliencyMaps, View
+from unspur.report.results import Findings, PixelView, SaliencyMaps, View
 
 #: What a hostile file might call things.
 HOSTILE = (
@@ -153,7 +154,7 @@ def many_findings(n: int = 5000, side: int = 64) -> Findings:
         correct_before=found.correct_before[at],
         correct_after=found.correct_after[at],
         view=view,
-        shown=np.arange(n),
+        drawn_rows=np.arange(n),
         content=Pictures(images),
     )
 
@@ -162,9 +163,9 @@ def nothing_removed() -> Findings:
     """The toy findings had no direction been accepted."""
     found = toy_findings()
     before = found.before
-    same = Change(0.0, 0.0, 0.0)
+    same = PairedDifference(0.0, 0.0, 0.0)
     after = replace(before, name=found.method, average_change=same, group_average_change=same, worst_change=same)
-    keep = [k for k, axis in enumerate(found.view.axes) if axis.role == "layer"]
+    keep = [k for k, axis in enumerate(found.view.axes) if axis.role == "head"]
     stopped = replace(found.traces[""], steps=found.traces[""].steps[-1:], stopped="no direction is proper")
     return replace(
         found,
@@ -233,7 +234,7 @@ def lost() -> Findings:
     before, after = found.before, found.after
     assert before.accuracy is not None
     accuracy = replace(before.accuracy, correct=before.accuracy.rows // 2)
-    down = Change(-0.31, -0.35, -0.27)
+    down = PairedDifference(-0.31, -0.35, -0.27)
     after = replace(after, accuracy=accuracy, average_change=down, group_average_change=down, worst_change=down)
     broken = replace(found.results[2], accuracy=None, problem="Group (bird=1, background=0) has 1 row; 2 are needed.")
     return replace(found, results=(before, after, broken, *found.results[3:]), warnings=("The task may be lost.",))

@@ -158,7 +158,7 @@ def test_very_many_rows_are_pixels(tmp_path):
         rng = np.random.default_rng(0)
         scores = rng.normal(size=(rows, 2))
         view = View((Axis("a 1", "spurious"), Axis("b 1", "main")), scores, scores, np.eye(2), None, None)
-        many = replace(findings(), view=view, shown=np.arange(rows), group=rng.integers(4, size=rows))
+        many = replace(findings(), view=view, drawn_rows=np.arange(rows), group=rng.integers(4, size=rows))
         pdf = figures.write(figures.subspaces(many), tmp_path / f"{rows}.pdf").read_bytes()
         sizes[b"/Subtype /Image" in pdf] = len(pdf)
     assert sizes.keys() == {False, True}

@@ -33,7 +33,7 @@ def test_subspaces_show_the_rows_along_the_chosen_directions():
     names = [axis.name for axis in found.view.axes]
     i, j = names.index("background 1"), names.index("bird 1")
     for axis, scores in ((before, found.view.before), (after, found.view.after)):
-        expected = scores[found.shown][:, [i, j]]
+        expected = scores[found.drawn_rows][:, [i, j]]
         assert np.sort(points(axis), axis=0) == pytest.approx(np.sort(expected, axis=0))
     assert np.ptp(points(after)[:, 0]) < 1e-6 < np.ptp(points(before)[:, 0])
     chosen = figures.subspaces(found, x=names[-1], y=i).axes[0]
@@ -50,7 +50,7 @@ def test_groups_differ_in_colour_and_marker_and_rows_without_a_group_are_there()
     looks_of = {(handle.get_color(), handle.get_marker()) for name, handle in legend.items() if "boundary" not in name}
     colours, markers = zip(*looks_of, strict=True)
     assert len(set(colours)) == len(set(markers)) == 5
-    assert len(points(drawn.axes[0])) == len(found.shown)
+    assert len(points(drawn.axes[0])) == len(found.drawn_rows)
 
 
 def _legend(figure):
@@ -67,7 +67,7 @@ def test_the_boundary_is_where_the_last_layer_changes_its_answer(angle):
     rows = np.random.default_rng(0).normal(size=(200, 2))
     boundary = Boundary(offset, axes @ weights)
     view = View((Axis("a", "spurious"), Axis("b", "main")), rows @ axes.T, rows @ axes.T, axes @ axes.T, boundary, None)
-    found = replace(findings(), view=view, shown=np.arange(200), group=np.zeros(200, dtype=int))
+    found = replace(findings(), view=view, drawn_rows=np.arange(200), group=np.zeros(200, dtype=int))
     before, _, after, _ = figures.subspaces(found).axes
     line = next(line for line in before.lines if line.get_linestyle() == "--")
     assert not [line for line in after.lines if line.get_linestyle() == "--"]
@@ -92,7 +92,7 @@ def test_without_directions_of_its_own_a_removal_is_seen_along_the_layers():
     found = making.nothing_removed()
     axis = figures.subspaces(found).axes[0]
     assert [axis.get_xlabel(), axis.get_ylabel()] == [axis.name for axis in found.view.axes]
-    assert {axis.role for axis in found.view.axes} == {"layer"}
+    assert {axis.role for axis in found.view.axes} == {"head"}
 
 
 # Ladder ---------------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from unspur.compare import compare, stratified_sample, tune_named_head
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, LabelError, NothingRemovedWarning, TaskLostWarning
 from unspur.metrics import leakage, shared_variance
-from unspur.report.measuring import STEPS, measure, used_parameters
+from unspur.report.measuring import N_STEPS, measure, used_parameters
 from unspur.report.page.verdict import accuracy_verdict, verdict
 
 TRAIN, TEST = toy(), toy(700, rho=0.0, seed=1)
@@ -43,7 +43,7 @@ def test_scores_are_those_along_the_directions_of_the_removal(found):
 
 @pytest.mark.parametrize("metric", [0.0, 0.25, 1.0])
 def test_a_boundary_is_where_the_answers_of_the_last_layer_change(metric):
-    """At points of a plane, reconstructed from their scores, the layer itself says what the boundary says."""
+    """At points of a plane, reconstructed from their scores, the head itself says what the boundary says."""
     # Off the origin and with one class rarer than the other, so that neither centre nor bias is near zero.
     keep = (TRAIN[1] == "land") | (np.arange(len(TRAIN[0])) % 3 == 0)
     train, test = (
@@ -53,8 +53,8 @@ def test_a_boundary_is_where_the_answers_of_the_last_layer_change(metric):
     jse = removal(train, metric=metric)
     view = measure(jse, train, test).view
     Z, y, _ = train
-    layers = [tune_named_head("ERM", Rows(rows, y, train[2]), None, 0).head for rows in (Z, jse.transform(Z))]
-    weights = layers[0].coef_[0]
+    heads = [tune_named_head("ERM", Rows(rows, y, train[2]), None, 0).head for rows in (Z, jse.transform(Z))]
+    weights = heads[0].coef_[0]
     last = [axis.name for axis in view.axes].index("head, before")
     columns = {
         0: jse.spurious_.basis[:, 0],
@@ -62,26 +62,26 @@ def test_a_boundary_is_where_the_answers_of_the_last_layer_change(metric):
         last: weights / np.linalg.norm(weights),
     }
     centre, points = jse.removal_.centre, 3 * np.random.default_rng(0).standard_normal((200, 2))
-    for layer, boundary in zip(layers, (view.boundary_before, view.boundary_after), strict=True):
+    for head, boundary in zip(heads, (view.boundary_before, view.boundary_after), strict=True):
         for pair in ((0, jse.spurious_.dim), (jse.spurious_.dim, last)):
             axes = np.column_stack([columns[axis] for axis in pair])
             inverse = np.linalg.inv(view.gram[np.ix_(pair, pair)])
             rows = centre + points @ inverse @ axes.T
             assert_allclose((rows - centre) @ axes, points, atol=1e-8)  # they have these scores
             logit = boundary.offset + points @ inverse @ boundary.along[list(pair)]
-            assert_allclose(logit, layer.decision_function(rows), atol=1e-8)
-            assert_array_equal(layer.predict(rows) == "water", logit > 0)
+            assert_allclose(logit, head.decision_function(rows), atol=1e-8)
+            assert_array_equal(head.predict(rows) == "water", logit > 0)
             assert 0 < np.mean(logit > 0) < 1  # both answers occur
 
 
 @pytest.mark.parametrize("validation", [None, toy(500, seed=2)])
 def test_accuracies_and_penalties_are_those_of_compare(validation):
-    """One rule for all: the same layers on the same rows, with and without validation rows."""
+    """One rule for all: the same heads on the same rows, with and without validation rows."""
     jse = removal(TRAIN)
     found = measure(jse, TRAIN, TEST, validation=validation, compare=["LEACE", "SAL"])
     chosen_on = None if validation is None else Rows(*validation)
     told = compare(Rows(*TRAIN), Rows(*TEST), chosen_on, ["none", "LEACE", "SAL"], ["ERM", "GroupWeighted"])
-    lines = [layer for line in (found.before, *found.results[2:]) for layer in (line, line.weighted)]
+    lines = [head for line in (found.before, *found.results[2:]) for head in (line, line.weighted)]
     assert len(lines) == len(told) == 6
     for line, other in zip(lines, told, strict=True):
         assert_array_equal(line.accuracy.correct, other.accuracy.correct)
@@ -90,8 +90,8 @@ def test_accuracies_and_penalties_are_those_of_compare(validation):
     for name, line in (("ERM", found.after), ("GroupWeighted", found.after.weighted)):
         clean = [Rows(jse.transform(Z), *labels) for Z, *labels in (TRAIN, TEST)]
         on = None if validation is None else Rows(jse.transform(validation[0]), *validation[1:])
-        layer = tune_named_head(name, clean[0], on, 0).head
-        assert line.accuracy.average == np.mean(layer.predict(clean[1].Z) == TEST[1])
+        head = tune_named_head(name, clean[0], on, 0).head
+        assert line.accuracy.average == np.mean(head.predict(clean[1].Z) == TEST[1])
         assert line.worst_by_penalty[line.penalty] == line.accuracy.worst  # both tables agree
 
 
@@ -179,8 +179,8 @@ def test_answers_and_groups_are_of_single_rows(found):
 def test_other_methods_are_judged_alike_and_the_removal_is_not_compared_with_itself(found):
     assert [judged.name for judged in found.results] == ["no removal", "JSE", "LEACE", "GroupWeighted"]
     leace = LEACE(balance="group").fit(TRAIN[0], TRAIN[1], concept=TRAIN[2])
-    layer = tune_named_head("ERM", Rows(leace.transform(TRAIN[0]), *TRAIN[1:]), None, 0).head
-    right = layer.predict(leace.transform(TEST[0])) == TEST[1]
+    head = tune_named_head("ERM", Rows(leace.transform(TRAIN[0]), *TRAIN[1:]), None, 0).head
+    right = head.predict(leace.transform(TEST[0])) == TEST[1]
     assert found.results[2].accuracy.average == right.mean()
     # The method compared with and the head without a removal are the same.
     assert_array_equal(found.results[3].accuracy.correct, found.before.weighted.accuracy.correct)
@@ -243,7 +243,7 @@ def test_the_same_arguments_give_the_same_findings():
     one, two = (measure(JSE_TOY, TRAIN, TEST, **options) for _ in range(2))
     for part in fields(one):
         assert _same(getattr(one, part.name), getattr(two, part.name)), part.name
-    assert not np.array_equal(one.shown, measure(JSE_TOY, TRAIN, TEST, **options, seed=1).shown)
+    assert not np.array_equal(one.drawn_rows, measure(JSE_TOY, TRAIN, TEST, **options, seed=1).drawn_rows)
 
 
 def _same(a, b):
@@ -298,7 +298,7 @@ def test_rows_without_a_known_concept_are_drawn_but_in_no_group():
     assert found.group[60:].min() == 0
     assert found.after.accuracy.rows.sum() == 640
     assert len(found.correct_after) == len(found.view.before) == 700
-    assert set(found.shown) == set(range(700))
+    assert set(found.drawn_rows) == set(range(700))
     assert found.certificate.rows == 640
 
 
@@ -464,7 +464,7 @@ def test_drawn_rows_keep_shares_and_every_group():
 def test_at_least_one_row_is_drawn():
     with pytest.raises(InputError, match="at least 1; got 0"):
         measure(JSE_TOY, TRAIN, TEST, max_points=0)
-    assert len(measure(JSE_TOY, TRAIN, TEST, max_points=1).shown) == 1
+    assert len(measure(JSE_TOY, TRAIN, TEST, max_points=1).drawn_rows) == 1
 
 
 def test_test_rows_that_share_their_concept_are_refused_by_name():
@@ -548,7 +548,7 @@ def test_the_certificate_is_that_of_the_removal(found):
 def test_every_step_is_reported():
     heard = []
     measure(JSE_TOY, TRAIN, TEST, compare=["LEACE"], callback=heard.append)
-    assert len(heard) == STEPS + 1
+    assert len(heard) == N_STEPS + 1
     assert "LEACE" in heard
 
 

@@ -1,4 +1,4 @@
-"""Rows that are pictures, and where a network looks in pictures, against the layers themselves."""
+"""Rows that are pictures, and where a network looks in pictures, against the heads themselves."""
 
 import numpy as np
 import pytest
@@ -102,8 +102,8 @@ def test_maps_add_up_to_the_logit(photographs, reduced):
     assert looks.maps["before"].shape == (len(looks.rows), 7, 7)
     assert set(np.bincount(found.group[looks.rows])) <= {0, 1, 2}
     for name, clean in (("before", lambda z: z), ("after", leace.transform)):
-        layer = tune_named_head("ERM", Rows(clean(train[0]), *train[1:]), None, 0).head
-        logits = layer.decision_function(clean(test[0][looks.rows]))
+        head = tune_named_head("ERM", Rows(clean(train[0]), *train[1:]), None, 0).head
+        logits = head.decision_function(clean(test[0][looks.rows]))
         total = looks.maps[name].sum(axis=(1, 2))
         # Up to the bias of the folded layer, which is the same for every picture.
         assert_allclose(total - total[0], logits - logits[0], rtol=1e-3, atol=1e-3 * np.abs(logits).max())

@@ -201,7 +201,7 @@ def test_texts_are_trained_on_without_a_mark(tiny_bert, tmp_path):
         (["mine.csv", "--encoder", "tiny", "--output", "o", "--main", "y"], "and --main and --concept"),
         (
             ["mine.csv", "--encoder", "tiny", "--output", "o", *LABELS, "--concept", "light"],
-            "given 2 times (concept, light)",
+            "passed 2 times (concept, light)",
         ),
         (["mine.csv", "--encoder", "tiny", "--output", "o", *LABELS, "--sizes", "4,4,4"], "--sizes is for known"),
         (["mine.csv", "--encoder", "tiny", "--output", "o", *LABELS, "--p", 0.9], "rows of mine.csv are taken as they"),
@@ -246,7 +246,7 @@ def test_what_cannot_be_trained_is_said_in_a_line_before_anything_is_made(table,
     assert not [path for path in tmp_path.iterdir() if path.is_dir()]
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "thesis.txt").touch()
-    assert "is no embedding store and holds other files" in one_line(*own, *LABELS)
+    assert "is not an embedding store and holds other files" in one_line(*own, *LABELS)
     assert not (tmp_path / "store-network").exists()
 
 

@@ -22,7 +22,7 @@ def test_help_fits_and_says_how(verb):
     assert done.exit_code == 0, done.output
     assert widest(done.output) <= 80
     assert "--debug" in done.output
-    assert f"unspur-paper {verb or 'VERB'}" in done.output
+    assert f"unspur-paper {verb or 'COMMAND'}" in done.output
 
 
 @pytest.mark.parametrize("verb", PAGE.verbs)

@@ -9,7 +9,7 @@ pytest.importorskip("PIL")
 from tests.embed.strips import Pictures
 
 from reproduction.tests.networks.tuning import labels
-from unspur.embed.base import Preparation, square
+from unspur.embed.base import Preparation, resize_and_crop
 from unspur.embed.examples import as_rgb
 from unspur_paper.datasets.squares import Squares, fill, finish, reserve, squares_file
 
@@ -30,7 +30,7 @@ def test_a_network_sees_the_same_pixels(photographs, tmp_path):
     scaled = Squares.of(photographs, tmp_path, 64)
     assert scaled.pixels.shape == (5, 64, 64, 3)
     for i in range(5):
-        seen, expected = square(as_rgb(scaled[i]), cut).astype(int), square(photographs[i], cut).astype(int)
+        seen, expected = (resize_and_crop(one, cut).astype(int) for one in (as_rgb(scaled[i]), photographs[i]))
         assert np.abs(seen - expected).max() <= 1  # rounding
     assert np.ptp(scaled[0]) > 50  # and something is seen
 

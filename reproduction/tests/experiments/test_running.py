@@ -351,7 +351,7 @@ def test_a_scheduler_that_is_not_there_is_an_error_soon(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"No Dask scheduler answers at tcp://127\.0\.0\.1:9 .*dask scheduler"):
         go(tasks_of(1), tmp_path, dask="tcp://127.0.0.1:9")
     assert time.monotonic() - start < 5
-    with pytest.raises(InputError, match="is no address of a Dask scheduler"):
+    with pytest.raises(InputError, match="is not the address of a Dask scheduler"):
         go(tasks_of(1), tmp_path, dask="nonsense://x")
 
 

@@ -11,9 +11,8 @@ from tests.embed.conftest import crops
 from tests.embed.strips import Pictures, die
 from tests.embed.tiny import PREPARATION, TinyConv
 
-from unspur.embed.base import opacity
 from unspur.embed.store import Reduction
-from unspur_paper.networks.maps import write_maps
+from unspur_paper.networks.maps import opacity, write_maps
 
 
 def photographs(n=20):

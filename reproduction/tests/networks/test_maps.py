@@ -21,13 +21,13 @@ from tests.embed.tiny import PREPARATION, TinyConv
 from reproduction.tests.networks.mapping import left_half, photographs
 from unspur import AffineMap, Subspace
 from unspur._files import hold
-from unspur.embed.base import opacity, square
+from unspur.embed.base import resize_and_crop
 from unspur.embed.store import Reduction
 from unspur.exceptions import ArtifactError, BusyError, InputError
 from unspur_paper.experiments.fitting import LinearHead, Removal
 from unspur_paper.experiments.gradcam import Layer
 from unspur_paper.networks import maps as layout
-from unspur_paper.networks.maps import onto_cells, read_maps, write_maps
+from unspur_paper.networks.maps import onto_cells, opacity, read_maps, write_maps
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -143,7 +143,9 @@ def test_cells_share_the_pixels_on_their_borders():
 def test_a_mask_is_cut_like_its_picture():
     rng = np.random.default_rng(0)
     grey = Image.fromarray(rng.integers(256, size=(61, 47), dtype=np.uint8))
-    assert_array_equal(opacity(grey, PREPARATION), square(grey.convert("RGB"), PREPARATION)[:, :, 0] / np.float32(255))
+    assert_array_equal(
+        opacity(grey, PREPARATION), resize_and_crop(grey.convert("RGB"), PREPARATION)[:, :, 0] / np.float32(255)
+    )
 
 
 class TestDamage:

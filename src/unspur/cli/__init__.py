@@ -1,4 +1,4 @@
-"""The command line: verbs in modules that are imported when a verb is asked for."""
+"""The command line: commands in modules that are imported when they are asked for."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from unspur.cli.program import Program
 
 __all__ = ["main"]
 
-#: Verbs by section, each with one line of at most 62 characters.
+#: Commands by section, each with one line of at most 62 characters.
 SECTIONS = {
-    "Look": {
-        "demo": "Take the photograph out from behind digits, end to end.",
-        "audit": "Say which columns travel with the task, and are used.",
-        "report": "Write a page that shows all that a removal does.",
+    "Inspect": {
+        "demo": "Run the whole method on digits placed on photographs.",
+        "audit": "Find columns that may be spurious.",
+        "report": "Measure a removal and write an HTML report.",
         "card": "Write the section of a model card about a saved MODEL.",
     },
     "Remove a concept": {
         "fit": "Fit a classifier that does not use the concept, or a removal.",
-        "predict": "Predict the classes of the rows of FILE by a saved MODEL.",
+        "predict": "Predict the classes of the rows of FILE with a saved MODEL.",
         "apply": "Apply a saved REMOVAL to the rows of FILE.",
         "evaluate": "Compare heads with and without the REMOVAL, by group.",
         "compare": "Compare all removers, with heads on top, on FILE.",
     },
     "Get embeddings": {"embed": "Turn images or texts into embeddings by a frozen network."},
-    "Set up": {"completion": "Print the script that lets a shell complete unspur's words."},
+    "Set up": {"completion": "Print a shell completion script."},
 }
-#: Verbs that went to the reproduction, whose command has them.
+#: Commands that went to the reproduction, whose program has them.
 MOVED = ("data", "finetune", "reproduce", "pictures")
 EPILOG = """\
-`unspur VERB --help` shows the options of a verb and an example.
+`unspur COMMAND --help` shows the options of a command and an example.
 
 Exit codes: 0 success, 1 error, 2 wrong usage, 70 internal error of unspur,
 130 interrupted, 141 output pipe closed. See docs/command-line.md."""
@@ -39,11 +39,11 @@ Exit codes: 0 success, 1 error, 2 wrong usage, 70 internal error of unspur,
 @click.group(
     cls=Program,
     sections=SECTIONS,
-    home=__name__,
+    package=__name__,
     modules={"apply": "saved", "predict": "saved", "card": "saved", "evaluate": "compare"},
     moved=dict.fromkeys(MOVED, "unspur-paper"),
     epilog=EPILOG,
-    subcommand_metavar="VERB [OPTIONS] …",
+    subcommand_metavar="COMMAND [OPTIONS] …",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
 )
 @click.version_option(__version__, prog_name="unspur", message="%(prog)s %(version)s")

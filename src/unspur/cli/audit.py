@@ -19,8 +19,8 @@ from unspur.cli.options import (
     LocalPath,
     RowOptions,
     cluster_option,
+    collect_row_options,
     force_option,
-    gather_rows,
     ignore_option,
     json_option,
     main_option,
@@ -74,9 +74,9 @@ if TYPE_CHECKING:
 @seed_option
 @force_option
 @json_option
-@gather_rows
+@collect_row_options
 def audit_command(
-    given: RowOptions[str],
+    row_options: RowOptions[str],
     columns: tuple[str, ...],
     shown: str | None,
     root: Path | None,
@@ -89,7 +89,7 @@ def audit_command(
     force: bool,
     as_json: bool,
 ) -> None:
-    r"""Say which columns travel with the task, are visible, and are used.
+    r"""Find columns that may be spurious.
 
     Each column is asked three things. Is it associated with the task? Does the embedding show it? Does an unweighted
     head err more often where it contradicts the task? A column is flagged if all three are significant after
@@ -104,12 +104,13 @@ def audit_command(
     """
     from unspur.auditing import as_measurement, audit
 
-    main = given.main
-    asked, table = _read(given, columns, shown, given.where)
+    asked, table = _read(row_options, columns, shown, row_options.where)
     n_rows_total = len(table.Z)
     table, sampling_notes = _sampled(table, max_rows, seed)
     names = asked if columns or table.features is not None else tuple(name for name in table.columns if name != "id")
-    audited = {name: table.label(name) for name in names if name not in {*given.columns, shown, *given.ignore}}
+    audited = {
+        name: table.label(name) for name in names if name not in {*row_options.columns, shown, *row_options.ignore}
+    }
     for name in audited if columns else ():  # whoever names a column of whole numbers does not mean an id
         audited[name] = as_measurement(audited[name])
     other_shapes = {  # such as the names of the features, or a seed, beside the rows of a .npz
@@ -124,48 +125,44 @@ def audit_command(
     if not audited:
         others = "".join(f" ({name}: {reason})" for name, reason in other_shapes.items())
         raise click.UsageError(
-            f"{given.file} has no columns to audit besides {main}{others}. Name some with --column, or use --show."
+            f"{row_options.file} has no columns to audit besides {row_options.main}{others}. Name some with --column, "
+            "or use --show."
         )
     with progress_bar("audit", 2 + min(max_probes, len(audited)), shown=progress) as step:
-        found = audit(
+        result = audit(
             table.Z,
-            {main: table.label(main)},
+            {row_options.main: table.label(row_options.main)},
             audited,
-            clusters=None if given.clusters is None else table.label(given.clusters),
+            clusters=None if row_options.clusters is None else table.label(row_options.clusters),
             level=level,
             max_rows=max_rows,
             max_probes=max_probes,
             random_state=seed,
             callback=step,
         )
-    found = replace(
-        found,
-        skipped={**found.skipped, **other_shapes},
-        notes=(*sampling_notes, *found.notes),
+    result = replace(
+        result,
+        skipped={**result.skipped, **other_shapes},
+        notes=(*sampling_notes, *result.notes),
         n_rows_total=n_rows_total,
     )
-    written = {}
-    if labels is not None and (numbers := [column.name for column in found.flagged if column.kind == "number"]):
+    label_files = {}
+    if labels is not None and (numbers := [column.name for column in result.flagged if column.kind == "number"]):
         # Bins are for all rows of the file; properties of content are known of those that were audited.
-        whole = table if table.kept is None else _read(given, columns, shown, ())[1]
-        written = _write_labels(labels, numbers, audited, table, whole, overwrite=force)
-    next_command = None
-    first = found.recommended
-    if first is not None and (first.kind != "number" or first.name in written):
-        concept = written.get(first.name, first.name)
-        not_features = (*given.ignore, *(asked if table.features is not None else ()))
-        options = options_of_rows(vars(replace(given, concept=(concept,), ignore=())))
-        options += [("--ignore", name) for name in dict.fromkeys(not_features) if name not in {*given.columns, concept}]
-        next_command = ["unspur report", shlex.quote(given.file)]
-        next_command += [f"{option} {shlex.quote(value)}" for option, value in options]
+        whole = table if table.kept is None else _read(row_options, columns, shown, ())[1]
+        label_files = _write_labels(labels, numbers, audited, table, whole, overwrite=force)
+    first, next_command = result.recommended, None
+    if first is not None and (first.kind != "number" or first.name in label_files):
+        not_features = (*row_options.ignore, *(asked if table.features is not None else ()))
+        next_command = _report_command(row_options, label_files.get(first.name, first.name), not_features)
         content = [] if shown is None else ["--show", shown, *(() if root is None else ("--root", str(root)))]
         content += ["--allow-outside"] if allow_outside else []
         next_command += [shlex.join(content)] if content else []
     if as_json:
         command = None if next_command is None else shlex.join(shlex.split(" ".join(next_command)))
-        echo_json({**found.to_dict(), "next": command})
+        echo_json({**result.to_dict(), "next": command})
         return
-    show(found)
+    show(result)
     if next_command is not None:
         say()
         say_command("Next:", next_command)
@@ -177,8 +174,18 @@ def audit_command(
         )
 
 
+def _report_command(row_options: RowOptions[str], concept: str, not_features: Iterable[str]) -> list[str]:
+    """The command that removes a column of these rows, in quoted words."""
+    options = options_of_rows(vars(replace(row_options, concept=(concept,), ignore=())))
+    options += [
+        ("--ignore", name) for name in dict.fromkeys(not_features) if name not in {*row_options.columns, concept}
+    ]
+    words = [f"{option} {shlex.quote(value)}" for option, value in options]
+    return ["unspur report", shlex.quote(row_options.file), *words]
+
+
 def _read(
-    given: RowOptions[str], columns: tuple[str, ...], shown: str | None, where: Conditions
+    row_options: RowOptions[str], columns: tuple[str, ...], shown: str | None, where: Conditions
 ) -> tuple[tuple[str, ...], Table]:
     """Columns to audit, and the rows that meet the conditions with all columns that are not features.
 
@@ -186,21 +193,21 @@ def _read(
     """
     from unspur.io.files import label_like_columns
 
-    if given.main in columns:
-        raise click.UsageError(f"--column {given.main} is the task itself; name other columns.")
-    not_features = {*given.columns, shown, *given.ignore}
-    asked = tuple(name for name in (columns or label_like_columns(given.file)) if name not in not_features)
+    if row_options.main in columns:
+        raise click.UsageError(f"--column {row_options.main} is the task itself; name other columns.")
+    not_features = {*row_options.columns, shown, *row_options.ignore}
+    asked = tuple(name for name in (columns or label_like_columns(row_options.file)) if name not in not_features)
     content: tuple[str, ...] = ()
-    if shown is not None and is_column(shown, given.file):
-        refuse_unread_dataset(shown, Path(given.file))
+    if shown is not None and is_column(shown, row_options.file):
+        refuse_unread_dataset(shown, Path(row_options.file))
         content = (shown,)
-    names = tuple(dict.fromkeys((given.main, *asked, *given.columns, *content)))
-    ignore = tuple(name for name in given.ignore if name not in names)
+    names = tuple(dict.fromkeys((row_options.main, *asked, *row_options.columns, *content)))
+    ignore = tuple(name for name in row_options.ignore if name not in names)
     # Of a store or .npz file, whose features are apart, every label is audited.
-    classes = (given.main, *asked) if asked or content else None
-    options: Any = {"others": (given.where,), "classes": classes, "cluster_column": given.clusters}
-    table = read_rows(given.file, names, ignore, where, **options)
-    check_labels(table, given.main, ())
+    classes = (row_options.main, *asked) if asked or content else None
+    options: Any = {"others": (row_options.where,), "classes": classes, "cluster_column": row_options.clusters}
+    table = read_rows(row_options.file, names, ignore, where, **options)
+    check_labels(table, row_options.main, ())
     return asked, table
 
 

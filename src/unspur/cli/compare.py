@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from unspur.cli.completion import column_names
-from unspur.cli.console import echo_json, progress_bar, say, say_command, say_where, show
+from unspur.cli.console import echo_json, print_path, progress_bar, say, say_command, show
 from unspur.cli.data import (
     caveat_about_test_rows,
     conditions_on,
@@ -33,9 +33,9 @@ from unspur.cli.options import (
     force_option,
     json_option,
     options_of_rows,
-    row_options,
     seed_option,
     with_default,
+    with_row_options,
 )
 
 if TYPE_CHECKING:
@@ -67,10 +67,10 @@ CSV_COLUMNS = [
 
 @click.command()
 @click.argument("removal", type=LocalPath())
-@row_options("File with rows to choose penalties on. Default: a fifth of each group of FILE.")
+@with_row_options("File with rows to choose penalties on. Default: a fifth of each group of FILE.")
 @seed_option
 @json_option
-def evaluate(removal: str, given: RowOptions[str], seed: int, as_json: bool) -> None:
+def evaluate(removal: str, row_options: RowOptions[str], seed: int, as_json: bool) -> None:
     r"""Compare heads with and without the REMOVAL, by group.
 
     They are trained on the rows of FILE, their penalty is chosen on validation rows, and accuracy is measured on test
@@ -81,17 +81,17 @@ def evaluate(removal: str, given: RowOptions[str], seed: int, as_json: bool) -> 
           --main bird --concept background
     """
     from unspur.removers import load
-    from unspur.report.baselines import NO_REMOVAL, Evaluator, cleaned, evaluate_removal
+    from unspur.report.baselines import NO_REMOVAL, Evaluator, evaluate_removal, transform_splits
     from unspur.report.page.verdict import accuracy_verdict
     from unspur.report.tables import accuracies_and_penalties, group_table, penalty_table
 
     remover = load(removal)
-    splits = read_splits(given, remover)
-    rows = with_test_rows(splits.rows, seed, given.clusters)
+    splits = read_splits(row_options, remover)
+    rows = with_test_rows(splits.rows, seed, row_options.clusters)
     notes = splits.notes + note_shared_rows(rows) + note_single_classes(rows["test"])
-    found = evaluate_removal(Evaluator.of(rows, seed), remover, cleaned(remover, rows))
+    found = evaluate_removal(Evaluator.of(rows, seed), remover, transform_splits(remover, rows))
     results = dict(zip((NO_REMOVAL, "removed"), found.results, strict=True))
-    caveat = caveat_about_test_rows(remover, splits.rows.get("test"), given.file)
+    caveat = caveat_about_test_rows(remover, splits.rows.get("test"), row_options.file)
     if as_json:
         heads = {name: result.of_head() for name, result in results.items()}
         heads |= {f"{name}, group-weighted": r.weighted.of_head() for name, r in results.items() if r.weighted}
@@ -111,7 +111,7 @@ def evaluate(removal: str, given: RowOptions[str], seed: int, as_json: bool) -> 
 
 
 @click.command("compare")
-@row_options("File with rows to choose on. Default: a fifth of each group of FILE.")
+@with_row_options("File with rows to choose on. Default: a fifth of each group of FILE.")
 @click.option(
     "--remover",
     "removers",
@@ -134,7 +134,7 @@ def evaluate(removal: str, given: RowOptions[str], seed: int, as_json: bool) -> 
 @force_option
 @json_option
 def compare_command(
-    given: RowOptions[str],
+    row_options: RowOptions[str],
     removers: tuple[str, ...],
     heads: tuple[str, ...],
     csv_file: str | None,
@@ -158,10 +158,11 @@ def compare_command(
     from unspur.report.tables import comparison_table
 
     if csv_file is not None:
-        check_output(csv_file, given.file, given.validation, given.test_file, overwrite=force, option="--csv")
-    found = read_splits(given, left_out_of="the fit of removers", together=True)
+        inputs = row_options.file, row_options.validation, row_options.test_file
+        check_output(csv_file, *inputs, overwrite=force, option="--csv")
+    found = read_splits(row_options, left_out_of="the fit of removers", together=True)
     read = found.rows
-    rows = with_test_rows(read, seed, given.clusters)
+    rows = with_test_rows(read, seed, row_options.clusters)
     note_shared_rows(rows)
     note_single_classes(rows["test"])
     removers, heads = removers or REMOVER_NAMES, heads or ("ERM", "GroupWeighted")
@@ -191,9 +192,9 @@ def compare_command(
     if empty := next((result.accuracy.empty_groups() for result in results if result.accuracy is not None), []):
         say(f"\nGroups without test rows, which are left out: {'; '.join(empty)}.")
     if "test" not in read:
-        say(f"\nTest rows are 30 % of each group of {given.file}, which no remover or head has seen.")
+        say(f"\nTest rows are 30 % of each group of {row_options.file}, which no remover or head has seen.")
     if csv_file is not None:
-        say_where("Table", csv_file)
+        print_path("Table", csv_file)
     _print_recommendation(results, options, other_fits)
 
 
@@ -218,7 +219,7 @@ def _note_on_other_fit(remover: str, rows: Mapping[str, LabelledData]) -> str:
 
 
 def _as_option(parameter: Parameter) -> str:
-    """A parameter of the library as an option of this verb; one that it does not have, as in Python."""
+    """A parameter of the library as an option of this command; one that it does not have, as in Python."""
     from unspur.cli.program import as_option
 
     option = as_option(parameter)

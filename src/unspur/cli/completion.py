@@ -1,4 +1,4 @@
-"""`unspur completion`: complete verbs, options and files in a shell, and columns of the file on the same line."""
+"""`unspur completion`: complete commands, options and files in a shell, and columns of the file on the same line."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]
 @click.command("completion")
 @click.argument("shell", type=click.Choice(list(PLACES)))
 def completion(shell: str) -> None:
-    r"""Print the script that lets a shell complete unspur's words.
+    r"""Print a shell completion script.
 
-    Verbs, options, their values and files are completed, and after --main and --concept the columns of FILE.
+    Commands, options, their values and files are completed, and after --main and --concept the columns of FILE.
 
     For this shell only:
       bash   eval "$(unspur completion bash)"
@@ -63,7 +63,9 @@ def columns_of(file: str) -> Completer:
 
         if Path(path).is_file() and suffix_of(path) not in _NAMES:  # its labels are files of their own
             return [CompletionItem(incomplete, type="file")]
-        names = [name for name in worth_naming(column_names(path), incomplete) if name.startswith(incomplete)]
+        names = [
+            name for name in worth_naming(column_names(path), incomplete) if name.startswith(incomplete)
+        ]
         # Bash splits completions at spaces.
         in_bash = os.environ.get("_UNSPUR_COMPLETE", "").startswith("bash")
         return [CompletionItem(name) for name in names if not (in_bash and re.search(r"\s", name))]

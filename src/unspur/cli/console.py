@@ -45,7 +45,7 @@ def say(text: str = "", *, indent: str = "", further: str | None = None, err: bo
     click.echo(wrapped(printable(text), indent, further), err=err)
 
 
-def say_where(what: str, path: object) -> None:
+def print_path(what: str, path: object) -> None:
     """Print a path on one line, however long, so that it can be copied."""
     click.echo(printable(f"{what}: {path}"))
 

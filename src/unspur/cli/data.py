@@ -47,7 +47,7 @@ class Splits:
 
 
 def read_splits(
-    given: RowOptions[Any],
+    row_options: RowOptions[Any],
     remover: Remover | None = None,
     *,
     shown: Mapping[str, tuple[str, ...]] | None = None,
@@ -60,7 +60,7 @@ def read_splits(
 
     Parameters
     ----------
-    given : files, columns and conditions.
+    row_options : files, columns and conditions.
     remover : a saved removal. Rows get its features, in its order, and its labels are compared with those of the rows.
     shown : columns of each split that are neither features nor labels.
     left_out_of : what a note says that rows without a concept are left out of.
@@ -72,34 +72,42 @@ def read_splits(
 
     from unspur.io.table import tables_of_one_type, within
 
-    given, shown = given.with_other_files(), shown or {}
-    refuse_labels_of_other_rows(given.columns, given.file, test=given.test_file, validation=given.validation)
-    files = (given.file, given.test_file, given.validation)
-    reading |= {"others": given.conditions, "classes": given.labels, "cluster_column": given.clusters}
-    ignore = ignored_columns(given.ignore, given.file, files)
-    table = read_rows(given.file, given.columns + shown.get("training", ()), ignore, given.where, **reading)
-    notes = check_labels(table, given.main, given.concept)
+    row_options, shown = row_options.with_other_files(), shown or {}
+    refuse_labels_of_other_rows(
+        row_options.columns, row_options.file, test=row_options.test_file, validation=row_options.validation
+    )
+    files = (row_options.file, row_options.test_file, row_options.validation)
+    reading |= {"others": row_options.conditions, "classes": row_options.labels, "cluster_column": row_options.clusters}
+    ignore = ignored_columns(row_options.ignore, row_options.file, files)
+    table = read_rows(
+        row_options.file, row_options.columns + shown.get("training", ()), ignore, row_options.where, **reading
+    )
+    notes = check_labels(table, row_options.main, row_options.concept)
     if remover is not None:
-        table = table.like(getattr(remover, "feature_names_in_", None), remover.n_features_in_)
+        table = table.with_features_of(getattr(remover, "feature_names_in_", None), remover.n_features_in_)
     tables = {"training": replace(table, Z=np.asarray(table.Z)) if in_memory else table}
-    clusters = {"training": given.clusters}
-    others = {"test": (given.test_file, given.test_where), "validation": (given.validation, given.validation_where)}
+    clusters = {"training": row_options.clusters}
+    others = {
+        "test": (row_options.test_file, row_options.test_where),
+        "validation": (row_options.validation, row_options.validation_where),
+    }
     for name, (path, where) in others.items():
         if path is None:
             continue
-        columns, clusters[name] = given.columns + shown.get(name, ()), given.clusters
+        columns, clusters[name] = row_options.columns + shown.get(name, ()), row_options.clusters
         only_measured = name == "test" or remover is not None
-        if only_measured and given.clusters not in column_names(path) and not str(given.clusters).endswith(".npy"):
-            columns, clusters[name] = tuple(column for column in columns if column != given.clusters), None
-        other = read_rows(path, columns, ignored_columns(given.ignore, path, files), where, **reading)
-        tables[name] = other.like(table.features, table.Z.shape[1])
+        cluster = row_options.clusters
+        if only_measured and cluster not in column_names(path) and not str(cluster).endswith(".npy"):
+            columns, clusters[name] = tuple(column for column in columns if column != cluster), None
+        other = read_rows(path, columns, ignored_columns(row_options.ignore, path, files), where, **reading)
+        tables[name] = other.with_features_of(table.features, table.Z.shape[1])
         require_same_encoding(table, other)
     found = list(tables.values())
     if (memory := reading.get("memory")) is not None and len(found) > 1:
         found = within(memory, *found)
-    tables = dict(zip(tables, tables_of_one_type(found, given.columns), strict=True))
-    missing = missing_values(given.missing_concept, list(tables.values()), given.concept)
-    labels: Any = {"main": given.main, "concepts": given.concept, "missing": missing}
+    tables = dict(zip(tables, tables_of_one_type(found, row_options.columns), strict=True))
+    missing = missing_values(row_options.missing_concept, list(tables.values()), row_options.concept)
+    labels: Any = {"main": row_options.main, "concepts": row_options.concept, "missing": missing}
     data = labelled_rows(tables["training"], **labels, clusters=clusters["training"])
     if remover is not None:
         notes += check_removal_labels(remover, data) + note_other_encoding(remover, table)
@@ -337,7 +345,7 @@ def carry_labels(table: Table, labels: Sequence[str]) -> Table:
 
 def check_labels(table: Table, main: str, concepts: Sequence[str]) -> list[str]:
     """Raise LabelError for labels that are not classes; note columns that may not be features, and return the notes."""
-    from unspur.io.table import odd_features
+    from unspur.io.table import suspicious_feature_notes
 
     _require_classes(table.label(main), main)
     for concept in concepts:
@@ -346,7 +354,7 @@ def check_labels(table: Table, main: str, concepts: Sequence[str]) -> list[str]:
             concept,
             " (For a numeric concept use LEACE or SAL in Python, with concept_type='continuous'.)",
         )
-    return _print_notes(odd_features(table))
+    return _print_notes(suspicious_feature_notes(table))
 
 
 def note_left_out(data: LabelledData, *, together: bool, of: str) -> list[str]:
@@ -392,7 +400,7 @@ def _require_classes(values: Array, name: str, hint: str = "") -> None:
         f"{number:.4g}" if fractions else str(value) for value, number in list(zip(known, numbers, strict=True))[:3]
     )
     raise LabelError(
-        f"{name} has {many:,} different values, such as {shown}; a label has a few classes.{hint if fractions else ''}"
+        f"{name} has {many:,} distinct values, such as {shown}; a label has a few classes.{hint if fractions else ''}"
     )
 
 
@@ -506,7 +514,7 @@ def _parts_of_trace(remover: Remover) -> list[Any]:
     from unspur.trace import Trace, Traces
 
     trace = remover.trace_
-    return [trace] if isinstance(trace, Trace) else list(trace.parts.values()) if isinstance(trace, Traces) else []
+    return list(trace.parts.values()) if isinstance(trace, Trace | Traces) else []
 
 
 def fitted_classes(remover: Remover, concepts: Sequence[str]) -> list[tuple[Any, ...]]:
@@ -562,6 +570,15 @@ def _stem(name: str) -> str:
     return Path(name).stem if name.endswith(".npy") else name
 
 
+def hold_out_test_rows(rows: dict[str, LabelledData], seed: int) -> BoolArray | None:
+    """Make some of the training rows test rows if there are none; returns which of them, or None."""
+    if "test" in rows:
+        return None
+    held = draw_test_mask(rows["training"], seed)
+    rows |= {"training": rows["training"].select(~held), "test": rows["training"].select(held)}
+    return held
+
+
 def with_test_rows(rows: Mapping[str, LabelledData], seed: int, clusters: str | None) -> dict[str, LabelledData]:
     """Training, test and perhaps validation rows; test rows are some of the training rows if there are none.
 
@@ -570,9 +587,7 @@ def with_test_rows(rows: Mapping[str, LabelledData], seed: int, clusters: str | 
     from unspur._data import decode_rows
 
     rows = dict(rows)
-    if "test" not in rows:
-        held = draw_test_mask(rows["training"], seed)
-        rows |= {"training": rows["training"].select(~held), "test": rows["training"].select(held)}
+    hold_out_test_rows(rows, seed)
     train = decode_rows(rows.pop("training"), "training")
     rows = {"training": train, **{name: decode_rows(part, name, like=train) for name, part in rows.items()}}
     require_disjoint_clusters(rows, clusters)

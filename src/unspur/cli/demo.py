@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from unspur.cli.console import echo_json, say, say_command, say_where, show
+from unspur.cli.console import echo_json, print_path, say, say_command, show
 from unspur.cli.options import force_option, json_option, seed_option
 
 if TYPE_CHECKING:
@@ -36,20 +36,16 @@ JSON_NAMES = ("as they are", "JSE")
 @force_option
 @json_option
 def demo(agreement: float, seed: int, output: str, report: str | None, force: bool, as_json: bool) -> None:
-    """Digits on photographs: find the photograph in the embeddings, remove it, keep the digit.
+    """Run the whole method on digits placed on photographs.
 
     Example: unspur demo --agreement 0.95
     """
-    from sklearn.decomposition import PCA
-
     from unspur import JSE
     from unspur._extras import require
     from unspur._files import refuse_existing
-    from unspur.datasets import embed_images, make_photodigits
     from unspur.report import measure
     from unspur.report.figures import check_format, draw_demo, write
-    from unspur.report.page import accuracy_verdict, verdict, write_page
-    from unspur.report.tables import accuracies_and_penalties, group_table
+    from unspur.report.page import write_page
 
     page = str(Path(output).with_suffix(".html")) if report is None else report
     require("The demonstration needs", "matplotlib", "PIL", "jinja2")
@@ -60,14 +56,7 @@ def demo(agreement: float, seed: int, output: str, report: str | None, force: bo
     check_format(output)
     if not as_json:
         say(f"Digits 0–4 and 5–9 on two photographs that agree with the digit group in {agreement:.0%} of the rows.")
-    sets = {
-        name: make_photodigits(name, agreement=p, random_state=seed + i)  # type: ignore[arg-type]
-        for i, (name, p) in enumerate((("train", agreement), ("validation", agreement), ("test", 0.5)))
-    }
-    _require_every_group(sets["validation"], agreement, seed)
-    features = {name: embed_images(data.images) for name, data in sets.items()}
-    pca = PCA(100, random_state=0).fit(features["train"])
-    rows = {name: (pca.transform(features[name]), *_labels(data)) for name, data in sets.items()}
+    rows, test = _embedded_photodigits(agreement, seed)
     jse = JSE(verbose=not as_json and sys.stderr.isatty())
     Z, y, photo = rows["train"]
     jse.fit(Z, y, concept=photo, **dict(zip(("X_val", "y_val", "concept_val"), rows["validation"], strict=True)))
@@ -79,31 +68,57 @@ def demo(agreement: float, seed: int, output: str, report: str | None, force: bo
         main="digit",
         concept="photo",
         compare=("INLP", "LEACE"),
-        pictures=sets["test"].images,
+        pictures=test.images,
         command=shlex.join(["unspur", "demo", "--agreement", f"{agreement:g}", "--seed", str(seed)]),
         seed=seed,
         cli_source="",
     )
-    write(draw_demo(**_figure(jse, findings, sets["test"])), output, overwrite=force, dpi=150)
+    write(draw_demo(**_figure(jse, findings, test)), output, overwrite=force, dpi=150)
     write_page(findings, page, title="Digits on two photographs", overwrite=force)
     if as_json:
-        accuracies, penalties = accuracies_and_penalties(dict(zip(JSON_NAMES, findings.results, strict=False)))
-        echo_json(
-            {
-                "n_removed": jse.n_removed_,
-                "n_main": jse.main_.dim,
-                "n_features": jse.n_features_in_,
-                "figure": output,
-                "report": page,
-                "verdict": verdict(findings),
-                "selection_notes": findings.selection_notes,
-                "accuracy": {name: accuracy.to_dict() for name, accuracy in accuracies.items()},
-                "penalty": penalties,
-                "results": [result.to_dict() for result in findings.results],
-                "trace": jse.trace_.to_dict(),
-            }
-        )
-        return
+        echo_json({**_as_json(jse, findings), "figure": output, "report": page})
+    else:
+        _print_result(jse, findings, output, page)
+
+
+def _embedded_photodigits(agreement: float, seed: int) -> tuple[dict[str, tuple[Array, ...]], PhotoDigits]:
+    """Rows (X, y, concept) by split, and the test pictures."""
+    from sklearn.decomposition import PCA
+
+    from unspur.datasets import embed_images, make_photodigits
+
+    sets = {
+        name: make_photodigits(name, agreement=p, random_state=seed + i)  # type: ignore[arg-type]
+        for i, (name, p) in enumerate((("train", agreement), ("validation", agreement), ("test", 0.5)))
+    }
+    _require_every_group(sets["validation"], agreement, seed)
+    features = {name: embed_images(data.images) for name, data in sets.items()}
+    pca = PCA(100, random_state=0).fit(features["train"])
+    return {name: (pca.transform(features[name]), *_labels(data)) for name, data in sets.items()}, sets["test"]
+
+
+def _as_json(jse: JSE, findings: Findings) -> dict[str, Any]:
+    from unspur.report.page import verdict
+    from unspur.report.tables import accuracies_and_penalties
+
+    accuracies, penalties = accuracies_and_penalties(dict(zip(JSON_NAMES, findings.results, strict=False)))
+    return {
+        "n_removed": jse.n_removed_,
+        "n_main": jse.main_.dim,
+        "n_features": jse.n_features_in_,
+        "verdict": verdict(findings),
+        "selection_notes": findings.selection_notes,
+        "accuracy": {name: accuracy.to_dict() for name, accuracy in accuracies.items()},
+        "penalty": penalties,
+        "results": [result.to_dict() for result in findings.results],
+        "trace": jse.trace_.to_dict(),
+    }
+
+
+def _print_result(jse: JSE, findings: Findings, output: str, page: str) -> None:
+    from unspur.report.page import accuracy_verdict
+    from unspur.report.tables import accuracies_and_penalties, group_table
+
     found = f"{jse.spurious_.dim} belong to the photograph, {jse.main_.dim} to the digits"
     say(f"\nJSE tested {len(jse.trace_)} directions among {jse.n_features_in_} dimensions: {found}.\n")
     say(
@@ -117,8 +132,8 @@ def demo(agreement: float, seed: int, output: str, report: str | None, force: bo
     for sentence in accuracy_verdict(findings.results):
         say(sentence)
     say()
-    say_where("Figure", output)
-    say_where("Report", page)
+    print_path("Figure", output)
+    print_path("Report", page)
     say("Open the report in a browser. With rows of your own:")
     say_command("Next:", ["unspur", "report", "FILE", "--main COLUMN", "--concept COLUMN"])
 

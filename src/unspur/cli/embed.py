@@ -12,7 +12,7 @@ import click
 
 from unspur._text import counted
 from unspur.cli.completion import one_of
-from unspur.cli.console import echo_json, say, say_command, say_where
+from unspur.cli.console import echo_json, print_path, say, say_command
 from unspur.cli.options import LocalPath, force_option, in_order, json_option, outside_option, seed_option, with_default
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def _source_names() -> list[str]:
 workers_option = click.option(
     "--workers", type=click.IntRange(1), help="Threads that load examples (one for each core, up to 4)."
 )
-#: Options of every verb that runs a frozen network on examples.
+#: Options of every command that runs a frozen network on examples.
 network_options = in_order(
     click.option(
         "--encoder",
@@ -91,7 +91,7 @@ def embed_command(
 ) -> None:
     """Turn images or texts into embeddings by a frozen network.
 
-    The embeddings of all examples of SOURCE are written to a store, which other verbs read.
+    The embeddings of all examples of SOURCE are written to a store, which other commands read.
 
     SOURCE is a table (.csv, .tsv, .csv.gz, .parquet) with a column image (paths inside of --root) or text (and
     text_pair); its other columns are labels. Or a folder: of class folders with pictures, of pictures without classes,
@@ -244,7 +244,7 @@ def _print_store(store: EmbeddingStore, following: str | None, *, found: bool, a
         return
     if found:
         say("They are there already; nothing was embedded.")
-    say_where("Store", store.folder)
+    print_path("Store", store.folder)
     say(f"{counted(rows, 'row')} × {width}, digest {store.digest}", indent="  ")
     speed = "" if rate is None else f"{rate:.1f} rows a second"
     memory = "" if not about.get("peak_memory_mb") else f"at most {about['peak_memory_mb']} MB of memory"
@@ -267,8 +267,8 @@ def list_encoders(as_json: bool) -> None:
     if as_json:
         echo_json(
             [
-                {"name": name, "kind": entry.kind, "width": entry.width, "what": entry.words, "needs": entry.needs}
-                for name, entry in ENCODERS.items()
+                {"name": name, "kind": one.kind, "width": one.width, "what": one.description, "needs": one.needs}
+                for name, one in ENCODERS.items()
             ]
         )
         return
@@ -276,6 +276,6 @@ def list_encoders(as_json: bool) -> None:
     for name, entry in ENCODERS.items():
         width = "width of its own" if entry.width is None else f"{entry.width} numbers"
         below = " " * (wide + 2)
-        say(f"{entry.kind}s, {width}: {entry.words}", indent=f"{name:<{wide}}  ", further=below)
+        say(f"{entry.kind}s, {width}: {entry.description}", indent=f"{name:<{wide}}  ", further=below)
         say(f"needs {', '.join(entry.needs)}", indent=below)
     say("Or a model of the Hugging Face hub as owner/model, or its folder.")

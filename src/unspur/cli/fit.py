@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from unspur.cli.console import echo_json, say, say_command, say_where, show
+from unspur.cli.console import echo_json, print_path, say, say_command, show
 from unspur.cli.data import conditions_on, read_splits, require_disjoint_clusters
 from unspur.cli.options import (
     FITTED_NAMES,
@@ -22,12 +22,13 @@ from unspur.cli.options import (
     RowOptions,
     check_output,
     cluster_option,
+    collect_row_options,
     fitting_options,
     force_option,
-    gather_rows,
     json_option,
     label_options,
     memory_option,
+    option_name,
     options_of_rows,
     require_removal_name,
     scratch_option,
@@ -82,9 +83,9 @@ METHODS = (RECOMMENDED, *FITTED_NAMES)
 @seed_option
 @force_option
 @json_option
-@gather_rows
+@collect_row_options
 def fit(
-    given: RowOptions[tuple[str, ...]],
+    row_options: RowOptions[tuple[str, ...]],
     memory: str | None,
     scratch: str | None,
     dask: str | None,
@@ -120,12 +121,12 @@ def fit(
         raise click.UsageError("--memory and --dask cannot be combined.")
     if scratch is not None and memory is None:
         raise click.UsageError("--scratch has an effect only with --memory.")
-    check_output(output, *given.file, ctx.params["validation"], overwrite=force)
+    check_output(output, *row_options.file, ctx.params["validation"], overwrite=force)
     require_removal_name(output, "--output")
     show_progress = not as_json and sys.stderr.isatty()
     _refuse_unknown_options(ctx, method)
     splits = read_splits(
-        given,
+        row_options,
         together=not fits_each_concept(method),
         in_memory=False,
         memory=memory,
@@ -134,10 +135,10 @@ def fit(
         dask_client=None if dask is None else ctx.with_resource(connected(dask)),
     )
     table, train, validation = splits.tables["training"], splits.rows["training"], splits.rows.get("validation")
-    require_disjoint_clusters(splits.rows, given.clusters)
+    require_disjoint_clusters(splits.rows, row_options.clusters)
     settings: Any = {"missing": splits.missing_concept, "seed": seed, "show_progress": show_progress, **options}
     classifier = fit_classifier(train, validation, **settings) if method == RECOMMENDED else None
-    remover = classifier.remover_ if classifier else fit_remover(train, validation, method=method, **settings)
+    remover = classifier.remover_ if classifier else fit_from_options(train, validation, method=method, **settings)
     model = classifier or remover
     describe_columns(table, remover, model)
     model.save(output, overwrite=force)
@@ -146,42 +147,49 @@ def fit(
         echo_json({"output": output, "method": method, "concepts": list(train.concept_names), **found})
         return
     _print_trace(remover, whole=trace)
-    say(f"\n{_directions_text(remover, train.main.name, train.concept_names)}")
+    _print_removal(remover, train.main.name, train.concept_names)
+    if classifier is not None:
+        say(_head_text(classifier))
+        for note in classifier.selection_.notes:  # the other notes were already printed as warnings
+            say(f"Note: {note}")
+        print_path("Classifier", output)
+        say_command("Next:", ["unspur", "predict", shlex.quote(output), "FILE", "--output predictions.csv"])
+    else:
+        print_path("Removal", output)
+        beside = [] if table.features is None else [f"--label {shlex.quote(name)}" for name in table.columns]
+        beside += [f"--ignore {shlex.quote(name)}" for name in row_options.ignore]
+        say_command("Next:", ["unspur", "apply", shlex.quote(output), "FILE", *beside, "--output clean.npz"])
+    if len(row_options.file) == 1 and memory is None and dask is None:  # a report has its rows in memory
+        _say_report_command(row_options, output, ctx.params)
+
+
+def _print_removal(remover: Remover, main: str, concepts: tuple[str, ...]) -> None:
+    """Print what was removed, and what to do where the search or the metric call for it."""
+    say(f"\n{_directions_text(remover, main, concepts)}")
     if not remover.n_removed_:
         say("No direction was removed; applying the saved file changes nothing.")
     elif remover.strength_ < 1:
         say(f"They are removed with a strength of {remover.strength_:g}; a part of each is left.")
     if losses := getattr(remover, "metric_losses_", {}):
         tried = ", ".join(f"{loss:.4f} at {metric:g}" for metric, (loss, _) in losses.items())
-        say(f"The metric is τ = {remover.metric_:g}, chosen by the held-out loss of {train.main.name}: {tried}.")
+        say(f"The metric is τ = {remover.metric_:g}, chosen by the held-out loss of {main}: {tried}.")
     if unfinished := getattr(remover, "search_limit_warning", ""):
         say(f"{unfinished} Try a larger --weight-decay, or raise --max-pairs.")
     if task_lost := getattr(remover, "task_removed_warning", ""):
         say(f"{task_lost} Try --metric 1.")
-    if classifier is not None:
-        say(_head_text(classifier))
-        for note in classifier.selection_.notes:  # the other notes were already printed as warnings
-            say(f"Note: {note}")
-        say_where("Classifier", output)
-        say_command("Next:", ["unspur", "predict", shlex.quote(output), "FILE", "--output predictions.csv"])
-    else:
-        say_where("Removal", output)
-        beside = [] if table.features is None else [f"--label {shlex.quote(name)}" for name in table.columns]
-        beside += [f"--ignore {shlex.quote(name)}" for name in given.ignore]
-        say_command("Next:", ["unspur", "apply", shlex.quote(output), "FILE", *beside, "--output clean.npz"])
-    if len(given.file) == 1 and memory is None and dask is None:  # a report has its rows in memory
-        _say_report_command(given, output, ctx.params)
 
 
-def _say_report_command(given: RowOptions[tuple[str, ...]], output: str, params: Mapping[str, Any]) -> None:
+def _say_report_command(row_options: RowOptions[tuple[str, ...]], output: str, params: Mapping[str, Any]) -> None:
     """Print the command of a report on rows that the fit has not seen: others of FILE if it used some, or a file."""
-    if not given.where and any(name.endswith(".npy") for name in given.columns):
+    if not row_options.where and any(name.endswith(".npy") for name in row_options.columns):
         say("A report on rows that were not used here needs labels beside them, such as in a .npz file.")
         return
     words = [f"{option} {shlex.quote(value)}" for option, value in options_of_rows(params)]
-    columns = [column for column, _ in conditions_on(given.file, given.where)]
+    columns = [column for column, _ in conditions_on(row_options.file, row_options.where)]
     words.append(f"--test-where {shlex.quote(columns[0])}=VALUE" if columns else "--test FILE")
-    say_command("Next:", ["unspur", "report", shlex.quote(given.file[0]), *words, f"--removal {shlex.quote(output)}"])
+    say_command(
+        "Next:", ["unspur", "report", shlex.quote(row_options.file[0]), *words, f"--removal {shlex.quote(output)}"]
+    )
 
 
 def _directions_text(remover: Remover, main: str, concept: tuple[str, ...]) -> str:
@@ -221,12 +229,8 @@ def _refuse_unknown_options(ctx: click.Context, method: str) -> None:
     settings = {name: _parameter(name, known) for name in FITTING_PARAMETERS}
     typed = [name for name in settings if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
     if unknown := [name for name in typed if settings[name] not in known]:
-        there = ", ".join(_option(name) for name in settings if settings[name] in known)
-        raise click.UsageError(f"{_option(unknown[0])} is not a setting of {method}, which has {there}.")
-
-
-def _option(parameter: str) -> str:
-    return f"--{parameter.replace('_', '-')}"
+        there = ", ".join(option_name(name) for name in settings if settings[name] in known)
+        raise click.UsageError(f"{option_name(unknown[0])} is not a setting of {method}, which has {there}.")
 
 
 def _parameter(option: str, known: Mapping[str, Any]) -> str:
@@ -234,7 +238,7 @@ def _parameter(option: str, known: Mapping[str, Any]) -> str:
     return "max_directions" if option == "max_spurious" and option not in known else option
 
 
-def make_remover(method: str, *, missing: Any, seed: int, show_progress: bool, **options: Any) -> Remover:
+def remover_from_options(method: str, *, missing: Any, seed: int, show_progress: bool, **options: Any) -> Remover:
     """An unfitted remover by name, with those of the options that it has."""
     from unspur import compare
 
@@ -246,7 +250,7 @@ def make_remover(method: str, *, missing: Any, seed: int, show_progress: bool, *
     return remover
 
 
-def fit_remover(
+def fit_from_options(
     train: LabelledData, validation: LabelledData | None, *, method: str = "JSE", pool: bool = False, **settings: Any
 ) -> Any:
     """A fitted remover by name, with those of the settings that it has.
@@ -256,7 +260,7 @@ def fit_remover(
     from unspur.compare import REMOVERS
     from unspur.selection import fit_or_pool, fit_rows
 
-    remover = make_remover(method, **settings)
+    remover = remover_from_options(method, **settings)
     with _fit_warnings_as_notes(), REMOVERS.named_errors(method):
         if pool:
             return fit_or_pool(remover, train, validation)[0]
@@ -271,7 +275,7 @@ def fit_classifier(train: LabelledData, validation: LabelledData | None, **setti
 
     folds = {"cv": settings["cv"]} if settings["cv"] else {}
     one, seed = settings["missing"], settings["seed"]
-    model = RobustClassifier(make_remover("JSE", **settings), missing_concept=one, random_state=seed, **folds)
+    model = RobustClassifier(remover_from_options("JSE", **settings), missing_concept=one, random_state=seed, **folds)
     with _fit_warnings_as_notes():
         fit_rows(model, train, validation)
     return model

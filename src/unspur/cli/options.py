@@ -1,4 +1,4 @@
-"""Options that verbs share, and checks of them that need no data.
+"""Options that commands share, and checks of them that need no data.
 
 Nothing heavy is imported at the top: a shell that completes options imports this module too.
 """
@@ -27,8 +27,15 @@ FITTED_NAMES = (*REMOVERS, *offered(REMOVER_POINTS, REMOVERS))
 REMOVER_NAMES = ("none", "JSE", "JSE-metric-0", "JSE-metric-1", *(name for name in FITTED_NAMES if name != "JSE"))
 HEAD_NAMES = (*HEADS, *offered(HEAD_POINTS, HEADS))
 _OLD_METHOD_NAMES = {"JSE-w": "JSE-metric-0", "JSE-s": "JSE-metric-1"}
+#: Options that are not called like the parameters that they set.
+_OPTION_NAMES = {"overwrite": "force", "X_val": "validation", "clusters": "cluster", "test_file": "test"}
 #: One file, or several.
 Named = TypeVar("Named", str, tuple[str, ...])
+
+
+def option_name(parameter: str) -> str:
+    """The option that sets a parameter: "max_pairs" is "--max-pairs"."""
+    return f"--{_OPTION_NAMES.get(parameter, parameter).replace('_', '-')}"
 
 
 def in_order(*options: Callable[[F], F]) -> Callable[[F], F]:
@@ -88,7 +95,7 @@ def _require_two_labels(ctx: click.Context, parameter: click.Parameter, given: t
 def given_once(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> str | None:  # noqa: ARG001
     """A callback for options that must not be repeated; click would take the last in silence."""
     if len(given) > 1:
-        raise click.BadParameter(f"it is given {len(given)} times ({', '.join(given)}); give one.")
+        raise click.BadParameter(f"passed {len(given)} times ({', '.join(given)}); pass it once.")
     return given[0] if given else None
 
 
@@ -146,7 +153,7 @@ label_options = in_order(
     ignore_option("A column that is neither feature nor label; may be repeated."),
     _missing_concept_option,
 )
-#: The same for verbs that need no labels, and compare them with predictions if there are any.
+#: The same for commands that need no labels, and compare them with predictions if there are any.
 optional_label_options = in_order(
     main_option(help="Main-task label, if the file has it, to measure the accuracy."),
     _concept_option(help="Concept label, if the file has it, to measure by group; may be repeated."),
@@ -175,10 +182,10 @@ def where_option(of: str | None = None) -> Callable[[F], F]:
 
 @dataclass(frozen=True)
 class RowOptions(Generic[Named]):
-    """The options that say which rows a verb reads, and which of their columns are labels; not every verb has all."""
+    """The options that say which rows a command reads, and which columns are labels; not every command has all."""
 
     file: Named
-    #: None if a verb does not require it, and it is not given.
+    #: None if a command does not require it, and it is not given.
     main: Any
     concept: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
@@ -219,18 +226,18 @@ class RowOptions(Generic[Named]):
         return replace(self, test_file=files["test"], validation=files["validation"])
 
 
-def gather_rows(verb: Callable[..., None]) -> Callable[..., None]:
-    """Decorate a verb: it gets the options of `RowOptions` as one argument, `given`."""
+def collect_row_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Decorate a command: it gets the options of `RowOptions` as one argument, `row_options`."""
     names = [field.name for field in fields(RowOptions)]
 
-    @wraps(verb)
-    def command(**values: Any) -> None:
-        verb(given=RowOptions(**{name: values.pop(name) for name in names if name in values}), **values)
+    @wraps(command)
+    def with_row_options(**values: Any) -> None:
+        command(row_options=RowOptions(**{name: values.pop(name) for name in names if name in values}), **values)
 
-    return command
+    return with_row_options
 
 
-def row_options(validation: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def with_row_options(validation: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """The argument FILE and all options of `RowOptions`; `validation` is the help of --validation."""
     return in_order(
         click.argument("file", type=LocalPath()),
@@ -243,20 +250,19 @@ def row_options(validation: str) -> Callable[[Callable[..., None]], Callable[...
         where_option("test"),
         click.option("--validation", type=LocalPath(), help=validation),
         where_option("validation"),
-        gather_rows,
+        collect_row_options,
     )
 
 
 def options_of_rows(values: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Options of `RowOptions`, with their values, that tell other verbs of the same rows."""
-    renamed = {"clusters": "cluster", "test_file": "test"}
+    """Options of `RowOptions`, with their values, that tell other commands of the same rows."""
     options = []
     for field in fields(RowOptions)[1:]:  # without the file
         value = values.get(field.name)
         for one in value if isinstance(value, tuple) else (value,):
             if one is not None:
                 text = "=".join(one) if isinstance(one, tuple) else str(one)
-                options.append((f"--{renamed.get(field.name, field.name).replace('_', '-')}", text))
+                options.append((option_name(field.name), text))
     return options
 
 

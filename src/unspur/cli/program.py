@@ -1,4 +1,4 @@
-"""The group of verbs: each is imported when it is asked for, and all end in the same ways.
+"""The group of commands: each is imported when it is asked for, and all end in the same ways.
 
 What goes wrong is told in words on standard error, and the exit code says what kind of end it was.
 """
@@ -24,11 +24,12 @@ import click
 from click.exceptions import Abort, Exit
 
 from unspur.cli.console import colour_wanted, printable, wrapped
+from unspur.cli.options import option_name
 
 if TYPE_CHECKING:
     from unspur.exceptions import Parameter
 
-#: Key of `Context.meta` that says whether tracebacks are wanted; contexts of verbs share it with the program's.
+#: Key of `Context.meta` that says whether tracebacks are wanted; contexts of commands share it with the program's.
 DEBUG = "unspur.debug"
 #: The start of a paragraph whose lines are not wrapped: a line that ends in a colon, with indented lines below it.
 VERBATIM = re.compile(r"(?m)(?<=\n\n)(?=[^\n]+:\n {2})")
@@ -36,14 +37,12 @@ VERBATIM = re.compile(r"(?m)(?<=\n\n)(?=[^\n]+:\n {2})")
 EXIT_CODES = {
     0: "done",
     1: "error: the message says why",
-    2: "wrong usage: an unknown verb or option, a missing argument, or an invalid value",
+    2: "wrong usage: an unknown command or option, a missing argument, or an invalid value",
     70: "a fault of unspur itself; --debug shows where",
     130: "interrupted by Ctrl-C",
     141: "the reader closed the output pipe (… | head)",
 }
 FAILED, MISUSED, FAULT, INTERRUPTED, READER_GONE = 1, 2, 70, 130, 141
-#: Parameters of the library whose options have other names.
-OPTION_NAMES = {"overwrite": "force", "X_val": "validation", "clusters": "cluster"}
 CANNOT_WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
@@ -52,7 +51,7 @@ def _remember_debug(ctx: click.Context, parameter: click.Parameter, given: bool)
 
 
 def debug_option() -> click.Option:
-    """``--debug``, which may stand before the verb or after it."""
+    """``--debug``, which may stand before the command or after it."""
     return click.Option(
         ["--debug"],
         is_flag=True,
@@ -64,67 +63,67 @@ def debug_option() -> click.Option:
 
 
 class Program(click.Group):
-    """Verbs in sections, by name.
+    """Commands in sections, by name.
 
     Parameters
     ----------
-    sections : title of a section -> verb -> one line about it.
-    home : the package of the verbs. A verb is the command of its name in the module of that name, imported if needed.
-    modules : other modules of verbs that have no module of their own.
-    moved : verbs that went to another program -> its name.
+    sections : title of a section -> command -> one line about it.
+    package : that of the commands. Each is in the module of its name, which is imported if needed.
+    modules : other modules of commands that have no module of their own.
+    moved : commands that went to another program -> its name.
     """
 
     def __init__(
         self,
         *arguments: Any,
         sections: Mapping[str, Mapping[str, str]],
-        home: str,
+        package: str,
         modules: Mapping[str, str] | None = None,
         moved: Mapping[str, str] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(*arguments, **options)
-        self.sections, self.home, self.modules, self.moved = sections, home, modules or {}, moved or {}
+        self.sections, self.package, self.modules, self.moved = sections, package, modules or {}, moved or {}
         self.params.append(debug_option())
 
     @property
     def summaries(self) -> dict[str, str]:
-        """One line for each verb."""
-        return {name: line for verbs in self.sections.values() for name, line in verbs.items()}
+        """One line for each command."""
+        return {name: line for commands in self.sections.values() for name, line in commands.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All verbs, in the order of the help."""
+        """All commands, in the order of the help."""
         return [*self.summaries, *(name for name in super().list_commands(ctx) if name not in self.summaries)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The verb of a name, or None."""
+        """The command of a name, or None."""
         known = super().get_command(ctx, cmd_name)
         if known is not None or cmd_name not in self.summaries:
             return known
-        values = vars(import_module(f"{self.home}.{self.modules.get(cmd_name, cmd_name)}")).values()
-        verb = next(value for value in values if isinstance(value, click.Command) and value.name == cmd_name)
-        verb.short_help = self.summaries[cmd_name]
-        verb.help = VERBATIM.sub("\b\n", cleandoc(verb.help or ""))
-        verb.params.append(debug_option())
-        self.add_command(verb)
-        return verb
+        values = vars(import_module(f"{self.package}.{self.modules.get(cmd_name, cmd_name)}")).values()
+        command = next(value for value in values if isinstance(value, click.Command) and value.name == cmd_name)
+        command.short_help = self.summaries[cmd_name]
+        command.help = VERBATIM.sub("\b\n", cleandoc(command.help or ""))
+        command.params.append(debug_option())
+        self.add_command(command)
+        return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the options before the verb; without any argument, print the help."""
+        """Parse the options before the command; without any argument, print the help."""
         if not args and not ctx.resilient_parsing:
             click.echo(ctx.get_help(), color=ctx.color)
             ctx.exit()
         return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """Write the sections of verbs, without importing them."""
+        """Write the sections of commands, without importing them."""
         wide = max(map(len, self.summaries))
-        for title, verbs in self.sections.items():
+        for title, commands in self.sections.items():
             with formatter.section(title):
-                formatter.write_dl([(name.ljust(wide), line) for name, line in verbs.items()])
+                formatter.write_dl([(name.ljust(wide), line) for name, line in commands.items()])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """Write the lines below the verbs without wrapping them."""
+        """Write the lines below the commands without wrapping them."""
         if self.epilog:
             formatter.write_paragraph()
             for line in self.epilog.splitlines():
@@ -133,7 +132,7 @@ class Program(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The verb that was typed; the error for an unknown one names the closest match."""
+        """The command that was typed; the error for an unknown one names the closest match."""
         name = args[0]
         if not ctx.resilient_parsing and not name.startswith("-") and name not in self.list_commands(ctx):
             if name in self.moved:
@@ -141,17 +140,17 @@ class Program(click.Group):
 
                 ctx.fail(f"{name!r} went to the reproduction: {self.moved[name]} {name}. Install it: {REPRODUCTION}.")
             near = get_close_matches(name.lower(), self.list_commands(ctx), n=1)
-            ctx.fail(f"There is no verb {name!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
+            ctx.fail(f"There is no command {name!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
-        """Complete verbs, without importing them, and options."""
+        """Complete commands, without importing them, and options."""
         from click.shell_completion import CompletionItem
 
-        verbs = [
+        commands = [
             CompletionItem(name, help=line) for name, line in self.summaries.items() if name.startswith(incomplete)
         ]
-        return [*verbs, *click.Command.shell_complete(self, ctx, incomplete)]
+        return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -166,7 +165,7 @@ class Program(click.Group):
             return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a verb."""
+        """Run a command."""
         with exit_on_error(lambda: bool(ctx.meta.get(DEBUG))), warnings.catch_warnings():
             # A warning of Pillow about large pictures; `open_image` bounds the memory that they take.
             warnings.filterwarnings("ignore", r"Image size \(\d+ pixels\) exceeds limit")
@@ -235,7 +234,7 @@ def _leave(code: int, text: str, debug: bool) -> NoReturn:
 
 def as_option(parameter: Parameter) -> str:
     """A parameter of the library as an option: ``cv=5`` is ``--cv 5``."""
-    option = f"--{OPTION_NAMES.get(parameter.name, parameter.name).replace('_', '-')}"
+    option = option_name(parameter.name)
     return option if parameter.value is None or parameter.value is True else f"{option} {parameter.value}"
 
 
@@ -251,7 +250,7 @@ def _message(error: Exception) -> tuple[int, str]:
         detail = f" ({error})" if str(error) else ""
         return FAILED, (
             f"Error: There is not enough memory{detail}. Give fewer rows or features, close other programs, or, "
-            "where a verb has --memory, let the rows stay in their files."
+            "where a command has --memory, let the rows stay in their files."
         )
     if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("unspur"):
         return FAILED, (
@@ -265,7 +264,7 @@ def _message(error: Exception) -> tuple[int, str]:
     if isinstance(error, OSError):
         return FAILED, f"Error: {_system_message(error)}"
     if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop"):  # of pathlib, before Python 3.13
-        return FAILED, f"Error: {error}: links that lead to themselves are no file. Give another."
+        return FAILED, f"Error: {error}: the symbolic link points to itself. Pass another path."
     if isinstance(error, ValueError) and not _raised_here(error):  # scikit-learn's complaints about input are of these
         return FAILED, f"Error: {error}"
     return FAULT, (
@@ -293,7 +292,7 @@ def _system_message(error: OSError) -> str:
 
 
 def _usage(error: click.ClickException) -> str:
-    """Usage of the verb, to be printed above the message."""
+    """Usage of the command, to be printed above the message."""
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is None:
         return ""

@@ -15,9 +15,9 @@ from click.core import ParameterSource
 
 from unspur._text import counted
 from unspur.cli.completion import column_names, columns_of
-from unspur.cli.console import echo_json, progress_bar, say, say_command, say_where
-from unspur.cli.data import caveat_about_test_rows, draw_test_mask, read_splits, require_disjoint_clusters
-from unspur.cli.fit import describe_columns, fit_remover
+from unspur.cli.console import echo_json, print_path, progress_bar, say, say_command
+from unspur.cli.data import caveat_about_test_rows, hold_out_test_rows, read_splits, require_disjoint_clusters
+from unspur.cli.fit import describe_columns, fit_from_options
 from unspur.cli.options import (
     FITTING_PARAMETERS,
     HEAD_NAMES,
@@ -29,11 +29,12 @@ from unspur.cli.options import (
     fitting_options,
     force_option,
     json_option,
+    option_name,
     options_of_rows,
     outside_option,
     require_removal_name,
-    row_options,
     seed_option,
+    with_row_options,
 )
 
 if TYPE_CHECKING:
@@ -46,12 +47,12 @@ if TYPE_CHECKING:
 METHODS = [name for name in (*REMOVER_NAMES, *HEAD_NAMES) if name != "none"]
 #: Test rows that a network is tried on before anything is fitted.
 ROWS_TRIED = 16
-#: Key of `Context.meta` for the words that were typed after the verb.
+#: Key of `Context.meta` for the words that were typed after the command.
 ARGUMENTS = "unspur.typed"
 
 
 class CommandWithArguments(click.Command):
-    """A verb that remembers its arguments, so that the page can show the command."""
+    """A command that remembers its arguments, so that the page can show them."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Keep the words, then parse them."""
@@ -73,7 +74,7 @@ root_option = click.option(
 
 
 @click.command("report", cls=CommandWithArguments)
-@row_options("File with rows for testing directions and tuning heads.")
+@with_row_options("File with rows for testing directions and tuning heads.")
 @click.option("--output", default="report.html", show_default=True, type=LocalPath(), help="Where the page goes.")
 @click.option("--removal", type=LocalPath(), help="A removal that unspur fit saved; else one is fitted here.")
 @click.option("--save", type=LocalPath(), help="Keep the removal that is fitted here (a .safetensors file).")
@@ -102,7 +103,7 @@ root_option = click.option(
 @force_option
 @json_option
 def report_command(
-    given: RowOptions[str],
+    row_options: RowOptions[str],
     output: str,
     removal: str | None,
     save: str | None,
@@ -118,7 +119,7 @@ def report_command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    r"""Write a page that shows all that a removal does.
+    r"""Measure a removal and write an HTML report.
 
     The page is one HTML file that opens in any browser, without a network. Without --removal the concept is found in
     the rows of FILE first; without test rows 30 % of each group are held out before that.
@@ -132,40 +133,40 @@ def report_command(
     import numpy as np
 
     from unspur.removers import load
-    from unspur.report.measuring import STEPS, measure
+    from unspur.report.measuring import N_STEPS, measure
     from unspur.report.page import check_page, write_page
 
     ctx = click.get_current_context()
     _refuse_contradictions(ctx, removal, save, show, encoder_name)
     check_page(output, overwrite=force)
-    _refuse_in_the_way(output, save, (given.file, removal, given.test_file, given.validation), force)
-    given = replace(given.with_other_files(), ignore=tuple(name for name in given.ignore if name != show))
+    _refuse_in_the_way(output, save, (row_options.file, removal, row_options.test_file, row_options.validation), force)
+    row_options = replace(
+        row_options.with_other_files(), ignore=tuple(name for name in row_options.ignore if name != show)
+    )
     saved = None if removal is None else load(removal)
-    given, shown = _with_other_columns(given, _columns_to_show(show, given))
-    splits = read_splits(given, saved, shown=shown)
-    rows, test, notes = splits.rows, splits.tables.get("test"), splits.notes
+    row_options, shown = _with_other_columns(row_options, _columns_to_show(show, row_options))
+    splits = read_splits(row_options, saved, shown=shown)
+    rows, notes = splits.rows, splits.notes
     if saved is not None:
-        notes = [*notes, caveat_about_test_rows(saved, rows.get("test"), given.file)]
-    if test is None:
-        held = draw_test_mask(rows["training"], seed)
-        test = splits.tables["training"].select(np.flatnonzero(held))
-        splits.tables["training"] = splits.tables["training"].select(np.flatnonzero(~held))
-        rows |= {"training": rows["training"].select(~held), "test": rows["training"].select(held)}
+        notes = [*notes, caveat_about_test_rows(saved, rows.get("test"), row_options.file)]
+    held, table = hold_out_test_rows(rows, seed), splits.tables["training"]
+    test = splits.tables["test"] if held is None else table.select(np.flatnonzero(held))
+    table = table if held is None else table.select(np.flatnonzero(~held))
     # Before anything is fitted, so that errors about pictures and the network come at once.
     content = {} if show is None else row_content(show, test, root, allow_outside=allow_outside)
-    network = {} if encoder_name is None else _network(encoder_name, splits.tables["training"], rows["test"], content)
-    require_disjoint_clusters(rows, given.clusters)
+    network = {} if encoder_name is None else _network(encoder_name, table, rows["test"], content)
+    require_disjoint_clusters(rows, row_options.clusters)
     show_progress = not as_json and sys.stderr.isatty()
     train, validation = rows["training"], rows.get("validation")
     remover = saved
     if remover is None:
         settings = {"missing": splits.missing_concept, "seed": seed, "show_progress": show_progress, **options}
-        remover = fit_remover(train, validation, pool=True, **settings)
-        describe_columns(splits.tables["training"], remover)
+        remover = fit_from_options(train, validation, pool=True, **settings)
+        describe_columns(table, remover)
     if save is not None:
         remover.save(save, overwrite=force)
     test_numbers = range(len(test.Z)) if test.kept is None else test.kept.tolist()
-    with progress_bar("report", STEPS + len(compared), shown=show_progress) as step:
+    with progress_bar("report", N_STEPS + len(compared), shown=show_progress) as step:
         found = measure(
             remover,
             train,
@@ -182,12 +183,12 @@ def report_command(
             **network,
             ids=test.columns.get("id"),
             notes=notes,
-            row_numbers=(given.test_file or given.file, test_numbers),
+            row_numbers=(row_options.test_file or row_options.file, test_numbers),
             cli_source=_cli_source(ctx),
             columns={  # neither features nor named by an option, for the audit
                 name: column
-                for name, column in splits.tables["training"].columns.items()
-                if name not in {*given.columns, show, "id"} and column.shape == (len(train),)
+                for name, column in table.columns.items()
+                if name not in {*row_options.columns, show, "id"} and column.shape == (len(train),)
             },
             callback=step,
         )
@@ -200,7 +201,7 @@ def _refuse_contradictions(
 ) -> None:
     typed = [name for name in FITTING_PARAMETERS if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
     if removal is not None and (typed or save is not None):
-        option = "--save" if save is not None else f"--{typed[0].replace('_', '-')}"
+        option = "--save" if save is not None else option_name(typed[0])
         raise click.UsageError(f"{option} is for a removal that is fitted here; --removal names one that is there.")
     if encoder is not None and show is None:
         raise click.UsageError("--encoder shows where a network looks in pictures; say with --show where they are.")
@@ -217,13 +218,13 @@ def _refuse_in_the_way(output: str, save: str | None, inputs: tuple[str | None, 
         check_output(save, *inputs, overwrite=force, option="--save")
 
 
-def _columns_to_show(show: str | None, given: RowOptions[str]) -> dict[str, tuple[str, ...]]:
+def _columns_to_show(show: str | None, row_options: RowOptions[str]) -> dict[str, tuple[str, ...]]:
     """The column to show, which is not a feature, for each split whose file has it; that of the test rows must."""
-    test_file = given.test_file or given.file
+    test_file = row_options.test_file or row_options.file
     if show is None or not is_column(show, test_file):
         return {}
     refuse_unread_dataset(show, Path(test_file))
-    files = {"training": given.file, "test": given.test_file, "validation": given.validation}
+    files = {"training": row_options.file, "test": row_options.test_file, "validation": row_options.validation}
     return {
         split: (show,)
         for split, path in files.items()
@@ -232,7 +233,7 @@ def _columns_to_show(show: str | None, given: RowOptions[str]) -> dict[str, tupl
 
 
 def _with_other_columns(
-    given: RowOptions[str], shown: dict[str, tuple[str, ...]]
+    row_options: RowOptions[str], shown: dict[str, tuple[str, ...]]
 ) -> tuple[RowOptions[str], dict[str, tuple[str, ...]]]:
     """The options with columns of a table that are to be ignored read beside the features, so that they are audited.
 
@@ -242,27 +243,27 @@ def _with_other_columns(
     from unspur.io.files import is_parquet
 
     # Labels of other files are apart from the features.
-    if suffix_of(given.file) not in TEXT_TABLES and not is_parquet((given.file,)):
-        return given, shown
-    conditions = {name for part in given.conditions for name, _ in part}
-    files = {"training": given.file, "test": given.test_file, "validation": given.validation}
+    if suffix_of(row_options.file) not in TEXT_TABLES and not is_parquet((row_options.file,)):
+        return row_options, shown
+    conditions = {name for part in row_options.conditions for name, _ in part}
+    files = {"training": row_options.file, "test": row_options.test_file, "validation": row_options.validation}
     there = {split: set(column_names(path)) for split, path in files.items() if path is not None}
-    apart = conditions.union(given.columns)  # a label that is ignored is an error, which reading says
-    moved = [name for name in given.ignore if name in there["training"] and name not in apart]
-    kept = tuple(name for name in given.ignore if name not in moved)
+    apart = conditions.union(row_options.columns)  # a label that is ignored is an error, which reading says
+    moved = [name for name in row_options.ignore if name in there["training"] and name not in apart]
+    kept = tuple(name for name in row_options.ignore if name not in moved)
     more = {split: tuple(name for name in moved if name in names) for split, names in there.items()}
-    return replace(given, ignore=kept), {split: (*shown.get(split, ()), *more[split]) for split in more}
+    return replace(row_options, ignore=kept), {split: (*shown.get(split, ()), *more[split]) for split in more}
 
 
 def _cli_source(ctx: click.Context) -> str:
-    """Options with which other verbs read these rows, and divide and weight them in the same way."""
-    given = ctx.params
-    words = [given["file"], *chain.from_iterable(options_of_rows(given))]
-    if given["show"] is not None and is_column(given["show"], given["file"]) and given["show"] not in given["ignore"]:
-        words += ["--ignore", given["show"]]  # other verbs have no --show
+    """Options with which other commands read these rows, and divide and weight them in the same way."""
+    file, shown = ctx.params["file"], ctx.params["show"]
+    words = [file, *chain.from_iterable(options_of_rows(ctx.params))]
+    if shown is not None and is_column(shown, file) and shown not in ctx.params["ignore"]:
+        words += ["--ignore", shown]  # other commands have no --show
     for option in ("seed", "balance"):
         if ctx.get_parameter_source(option) is not ParameterSource.DEFAULT:
-            words += [f"--{option}", str(given[option])]
+            words += [f"--{option}", str(ctx.params[option])]
     return shlex.join(words)
 
 
@@ -319,9 +320,9 @@ def _print_result(found: Findings, output: str, save: str | None, as_json: bool)
             say(sentence)
     if save is not None:
         say()
-        say_where("Removal", save)
+        print_path("Removal", save)
     say()
-    say_where("Report", output)
+    print_path("Report", output)
     say("Open it in a browser.")
 
 

@@ -12,7 +12,7 @@ import click
 
 from unspur._text import counted
 from unspur.cli.completion import columns_of
-from unspur.cli.console import echo_json, say, say_where, show
+from unspur.cli.console import echo_json, print_path, say, show
 from unspur.cli.data import (
     carry_labels,
     check_removal_labels,
@@ -33,8 +33,8 @@ from unspur.cli.options import (
     RowOptions,
     check_output,
     cluster_option,
+    collect_row_options,
     force_option,
-    gather_rows,
     ignore_option,
     in_order,
     json_option,
@@ -57,7 +57,7 @@ PREDICTED, PROBABILITY = "predicted", "probability_"
 
 
 def _row_output_options(output: str, *more: Callable[..., Any]) -> Callable[..., Any]:
-    """FILE and the options of a verb that writes something for every row; `output` is the help of --output."""
+    """FILE and the options of a command that writes something for every row; `output` is the help of --output."""
     return in_order(
         click.argument("file", type=LocalPath(), nargs=-1, required=True, metavar="FILE..."),
         click.option("--output", required=True, type=LocalPath(), help=output),
@@ -166,17 +166,17 @@ def _report_rows(output: str, rows: int, remover: Remover, as_json: bool) -> Non
 @click.command()
 @click.argument("model", type=LocalPath())
 @_row_output_options("Where predictions go: .csv, .npz or .parquet.", optional_label_options, memory_option)
-@gather_rows
+@collect_row_options
 def predict(
     model: str,
-    given: RowOptions[tuple[str, ...]],
+    row_options: RowOptions[tuple[str, ...]],
     output: str,
     labels: tuple[str, ...],
     memory: str | None,
     force: bool,
     as_json: bool,
 ) -> None:
-    r"""Predict the classes of the rows of FILE by a saved MODEL.
+    r"""Predict the classes of the rows of FILE with a saved MODEL.
 
     MODEL is what unspur fit saved. The output has the predicted class of each row and a probability for each class,
     beside the labels of FILE. With --main and --concept the accuracy is printed, group by group. Features that have
@@ -192,28 +192,28 @@ def predict(
     from unspur.exceptions import InputError
     from unspur.io.files import write_rows
 
-    main, concept = given.main, given.concept
+    main, concept = row_options.main, row_options.concept
     if concept and main is None:
         raise click.UsageError("--concept is for the accuracy by group; name the label that is predicted with --main.")
     kinds = (".csv", ".npz", *PARQUET)
     if Path(output).suffix.lower() not in kinds:
         raise click.UsageError(f"--output {output}: predictions are written as {', '.join(kinds)}. Name it so.")
-    check_output(output, *given.file, model, overwrite=force)
+    check_output(output, *row_options.file, model, overwrite=force)
     classifier = load(model)
     if not isinstance(classifier, RobustClassifier):
         raise InputError(
             f"{model} holds a removal ({type(classifier).__name__}) without a head, so it cannot predict. unspur apply "
             "uses it; unspur fit without --method saves a classifier."
         )
-    accuracy_labels = () if main is None else given.labels
-    in_both = _features_in(classifier, given.file).intersection(labels)
+    accuracy_labels = () if main is None else row_options.labels
+    in_both = _features_in(classifier, row_options.file).intersection(labels)
     if in_both and memory is not None:
         raise InputError(
             f"--label {min(in_both)} is a feature of the model. With --memory, only columns that are not features are "
             "carried along: leave out one of the two options."
         )
     named = tuple(name for name in dict.fromkeys((*labels, *accuracy_labels)) if name not in in_both)
-    table = _read_rows_for(classifier, given, named, memory=memory, classes=accuracy_labels)
+    table = _read_rows_for(classifier, row_options, named, memory=memory, classes=accuracy_labels)
     carried = carry_labels(table.as_in_file(), named)
     table = _with_features_of_fit(table, classifier, classifier.remover_)
     their_values = {name: table.Z[:, table.features.index(name)] for name in sorted(in_both)} if table.features else {}
@@ -222,7 +222,7 @@ def predict(
     written = _prediction_table(carried, classifier, predicted, probabilities, output)
     accuracy = None
     if main is not None:
-        missing = missing_values(given.missing_concept, [table], concept)
+        missing = missing_values(row_options.missing_concept, [table], concept)
         accuracy = _measured_accuracy(table, predicted, classifier, main, concept, missing)
     write_rows(written, output, overwrite=force)
     if accuracy is not None:
@@ -230,19 +230,21 @@ def predict(
     _report_predictions(output, classifier, predicted, accuracy, as_json)
 
 
-def _read_rows_for(model: Any, given: RowOptions[tuple[str, ...]], named: tuple[str, ...], **reading: Any) -> Table:
+def _read_rows_for(model: Any, row_options: RowOptions[Any], named: tuple[str, ...], **reading: Any) -> Table:
     """The rows of FILE. Columns that are neither features of the model nor named are left out, if features have names.
 
     If the file has no such feature, no column is left out: reading or matching says what is missing.
     """
-    needed = _features_in(model, given.file)
-    _refuse_features(needed, {"--main": (given.main,), "--concept": given.concept, "--ignore": given.ignore})
-    features, columns = set(getattr(model, "feature_names_in_", ())), columns_of_files(given.file)
-    ignore = given.ignore
+    needed = _features_in(model, row_options.file)
+    _refuse_features(
+        needed, {"--main": (row_options.main,), "--concept": row_options.concept, "--ignore": row_options.ignore}
+    )
+    features, columns = set(getattr(model, "feature_names_in_", ())), columns_of_files(row_options.file)
+    ignore = row_options.ignore
     if not features.isdisjoint(columns):
-        chosen = {name for name, _ in conditions_on(given.file, given.where)}
+        chosen = {name for name, _ in conditions_on(row_options.file, row_options.where)}
         ignore += tuple(name for name in columns if name not in features.union(named, ignore, chosen))
-    return read_rows(given.file, named, ignore, given.where, **reading)
+    return read_rows(row_options.file, named, ignore, row_options.where, **reading)
 
 
 def _features_in(model: Any, files: tuple[str, ...]) -> set[str]:
@@ -265,7 +267,7 @@ def _refuse_features(features: set[str], options: Mapping[str, Sequence[str | No
 
 def _with_features_of_fit(table: Table, model: Any, remover: Remover) -> Table:
     """The table with the features of the fit, and a note if they were made by another network."""
-    table = table.like(getattr(model, "feature_names_in_", None), model.n_features_in_)
+    table = table.with_features_of(getattr(model, "feature_names_in_", None), model.n_features_in_)
     note_other_encoding(remover, table)
     return table
 
@@ -400,7 +402,7 @@ def _report_predictions(
         say()
         show(group_table({"accuracy": accuracy}))
         say()
-    say_where("Predictions", output)
+    print_path("Predictions", output)
 
 
 @click.command()
@@ -414,9 +416,9 @@ def _report_predictions(
 @where_option()
 @seed_option
 @force_option
-@gather_rows
+@collect_row_options
 def card(
-    model: str, given: RowOptions[tuple[str, ...]], output: str | None, title: str, seed: int, force: bool
+    model: str, row_options: RowOptions[tuple[str, ...]], output: str | None, title: str, seed: int, force: bool
 ) -> None:
     r"""Write the section of a model card about a saved MODEL.
 
@@ -435,14 +437,14 @@ def card(
     from unspur._files import atomic
     from unspur.report import card as model_card
 
-    if given.file and not (given.main and given.concept):
+    if row_options.file and not (row_options.main and row_options.concept):
         raise click.UsageError("Rows are measured with their labels: name them with --main and --concept.")
-    if not given.file and (given.main or given.concept or given.where or given.clusters):
+    if not row_options.file and (row_options.main or row_options.concept or row_options.where or row_options.clusters):
         raise click.UsageError("--main, --concept, --cluster and --where are about rows; give a FILE with them.")
     if output is not None:
-        check_output(output, *given.file, model, overwrite=force)
+        check_output(output, *row_options.file, model, overwrite=force)
     saved = load(model)
-    certificate, accuracy = _certificate_and_accuracy(saved, given, seed) if given.file else (None, None)
+    certificate, accuracy = _certificate_and_accuracy(saved, row_options, seed) if row_options.file else (None, None)
     text = model_card(saved, certificate=certificate, accuracy=accuracy, title=title)
     if output is None:
         click.echo(text, nl=False)
@@ -450,11 +452,11 @@ def card(
     with atomic(output, overwrite=force) as temporary:
         temporary.write_text(text, encoding="utf-8")
     kind = "classifier" if isinstance(saved, RobustClassifier) else "removal"
-    say_where(f"Card of the {kind}", output)
+    print_path(f"Card of the {kind}", output)
 
 
 def _certificate_and_accuracy(
-    model: Remover | RobustClassifier, given: RowOptions[tuple[str, ...]], seed: int
+    model: Remover | RobustClassifier, row_options: RowOptions[tuple[str, ...]], seed: int
 ) -> tuple[Certificate, GroupAccuracy | None]:
     """The certificate on rows of files, and the accuracy by group of a classifier."""
     from unspur import RobustClassifier
@@ -469,10 +471,12 @@ def _certificate_and_accuracy(
             "The removal is of a number, and a card measures classes. In Python, pass the certificate of the numbers: "
             "unspur.report.card(model, certificate=model.certificate(X, y, concept))."
         )
-    table = _read_rows_for(remover, given, given.columns, classes=given.labels, cluster_column=given.clusters)
+    table = _read_rows_for(
+        remover, row_options, row_options.columns, classes=row_options.labels, cluster_column=row_options.clusters
+    )
     table = _with_features_of_fit(table, remover, remover)
-    missing = missing_values(given.missing_concept, [table], given.concept)
-    rows = labelled_rows(table, given.main, given.concept, missing, given.clusters, least=1)
+    missing = missing_values(row_options.missing_concept, [table], row_options.concept)
+    rows = labelled_rows(table, row_options.main, row_options.concept, missing, row_options.clusters, least=1)
     check_removal_labels(remover, rows)
     if single := next((label for label in rows.concepts if len(label.classes) == 1), None):
         raise InputError(
@@ -484,7 +488,7 @@ def _certificate_and_accuracy(
     accuracy: Any = None
     if isinstance(model, RobustClassifier):
         predicted, _ = _predictions(model, table)
-        accuracy = _measured_accuracy(table, predicted, model, given.main, given.concept, missing)
+        accuracy = _measured_accuracy(table, predicted, model, row_options.main, row_options.concept, missing)
         used = used or _training_rows_caveat(model, table)
     if used:
         say(f"Note: {used}", err=True)

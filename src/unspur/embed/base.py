@@ -34,14 +34,14 @@ class Encoder(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class Device:
     """Device and precision of a network."""
 
     device: str
     precision: Literal["float32", "bfloat16"]
 
     @classmethod
-    def choose(cls, device: str = "auto", precision: Precision = "auto") -> Where:
+    def choose(cls, device: str = "auto", precision: Precision = "auto") -> Device:
         """Resolve "auto": CUDA with bfloat16 if there is a GPU, else the CPU with float32."""
         require("A network needs", "torch")
         import torch
@@ -100,15 +100,15 @@ class NetworkEncoder(ABC):
     #: Most tokens of an example; None if there is no limit.
     max_tokens: int | None = None
 
-    def __init__(self, network: Any, where: Where, name: str, preparation: str) -> None:
+    def __init__(self, network: Any, where: Device, name: str, preparation: str) -> None:
         self.network, self.where, self.name = network, where, name
         self.device = str(where)
         self._preparation = preparation
         #: Record of the fine-tuning for the manifest; empty without fine-tuning.
         self.training: Mapping[str, Any] = {}
-        self.weights_changed()
+        self.update_digest()
 
-    def weights_changed(self) -> None:
+    def update_digest(self) -> None:
         """Compute the digest again."""
         self.digest = weights_digest(self.network, self._preparation)
 
@@ -143,8 +143,7 @@ class NetworkEncoder(ABC):
             return np.asarray(self.where.run(self.features, self.batch(prepared)).cpu().numpy())
         except torch.cuda.OutOfMemoryError as error:
             raise InputError(
-                "{name} finds no room on {device} for {count} examples at a time. Pass fewer, such as {batch}, or "
-                "{cpu}.",
+                "{name} ran out of memory on {device} with batches of {count}. Pass fewer, such as {batch}, or {cpu}.",
                 name=self.name,
                 device=self.where.device,
                 count=len(prepared),
@@ -198,7 +197,7 @@ class Preparation:
 IMAGENET = Preparation(resize=256, crop=224, mean=(123.675, 116.28, 103.53), scale=(58.395, 57.12, 57.375))
 
 
-def square(image: Any, preparation: Preparation) -> NDArray[np.uint8]:
+def resize_and_crop(image: Any, preparation: Preparation) -> NDArray[np.uint8]:
     """The middle of one picture (PIL), scaled: shape (crop, crop, 3) of one in colours, (crop, crop) of a mask."""
     from PIL import Image
 
@@ -207,11 +206,6 @@ def square(image: Any, preparation: Preparation) -> NDArray[np.uint8]:
     left, right, top, bottom = (margin * length / side for length in image.size for margin in margins)
     # Scaling only what is kept gives the same pixels as scaling all and cutting.
     return np.asarray(image.resize((crop, crop), Image.Resampling.BILINEAR, box=(left, top, right, bottom)))
-
-
-def opacity(mask: Any, preparation: Preparation) -> NDArray[np.float32]:
-    """A mask (PIL, L) cut and scaled like its picture, shape (crop, crop): 0 outside, 1 inside."""
-    return np.asarray(square(mask, preparation) / 255.0, dtype=np.float32)
 
 
 def stacked(arrays: Sequence[NDArray[Any]], device: str) -> Any:
@@ -225,7 +219,7 @@ def stacked(arrays: Sequence[NDArray[Any]], device: str) -> Any:
     return batch.to(device, non_blocking=True)
 
 
-def standardised(squares: Sequence[NDArray[np.uint8]], preparation: Preparation, device: str) -> Any:
+def batch_tensor(squares: Sequence[NDArray[np.uint8]], preparation: Preparation, device: str) -> Any:
     """Pictures as one tensor of shape (batch, 3, crop, crop) on a device, shifted and stretched per colour there."""
     return standardise(stacked(squares, device), *colour_scale(preparation, device))
 

@@ -27,7 +27,7 @@ from unspur._reading import NUMBER, load_npy, read_json, require_kinds
 from unspur._resources import keep_freed_memory, peak_memory
 from unspur._typing import Array, BoolArray
 from unspur._version import __version__
-from unspur.embed import store as layout
+from unspur.embed import store as store_files
 from unspur.embed.base import Encoder, NetworkEncoder
 from unspur.embed.examples import Examples, TableExamples, loaded_batches
 from unspur.embed.huggingface import HubText
@@ -110,14 +110,17 @@ def _check(examples: Examples, encoder: Encoder, pca: int | None, batch: int) ->
         raise InputError("A label cannot be called 'id': that is the column of names. Rename it.")
     odd = [name for name, column in examples.labels.items() if np.shape(column) != (len(examples),)]
     if odd:
-        raise InputError(f"{examples.name} has {len(examples)} examples; {odd[0]} has not one value for each.")
+        raise InputError(f"{examples.name} has {len(examples)} examples; {odd[0]} does not have one value per row.")
     if batch < 1:
         raise InputError(f"batch is a number of examples, 1 at least; got {batch}.")
     rows = int(_training(examples).sum())
     if pca is not None and not 1 <= pca <= min(rows, encoder.width):
         raise InputError(
-            f"{rows} training rows of {encoder.width} features have no {pca} principal components; ask for "
-            f"{min(rows, encoder.width)} at most."
+            "{pca} is out of range: {rows} training rows of {width} features allow at most {most}.",
+            pca=Parameter("pca", pca),
+            rows=rows,
+            width=encoder.width,
+            most=min(rows, encoder.width),
         )
 
 
@@ -139,12 +142,12 @@ class _Embedding:
 
     def finished(self) -> EmbeddingStore | None:
         """The store, if it is complete and matches `wanted`."""
-        if self.overwrite or not (self.folder / layout.MANIFEST).exists():
+        if self.overwrite or not (self.folder / store_files.MANIFEST).exists():
             return None
-        there = layout.read_manifest(self.folder)
+        there = store_files.read_manifest(self.folder)
         if _matches(there, self.wanted):
             return EmbeddingStore.open(self.folder)
-        begun = _read(self.folder / layout.PROGRESS)
+        begun = _read(self.folder / store_files.PROGRESS)
         if begun is not None and _matches(begun, self.wanted):  # a run with `overwrite` that was stopped
             return None
         raise OutputExistsError(
@@ -158,7 +161,7 @@ class _Embedding:
 
     def tidy(self) -> None:
         """Remove leftovers of a process that was killed after the store was complete."""
-        progress, part = self.folder / layout.PROGRESS, self.folder / layout.PART
+        progress, part = self.folder / store_files.PROGRESS, self.folder / store_files.PART
         begun = _read(progress)
         if begun is not None and not _matches(begun, self.wanted):  # rows that are to replace these; they may go on
             return
@@ -170,15 +173,15 @@ class _Embedding:
     def begin(self) -> tuple[int, float, int]:
         """Number of rows that are done, the seconds they took, and the number of truncated texts."""
         folder, shape = self.folder, (len(self.examples), self.encoder.width)
-        part, there = folder / layout.PART, _read(folder / layout.PROGRESS)
-        whole = (folder / layout.MANIFEST).exists()  # rows that are replaced when these are finished
+        part, there = folder / store_files.PART, _read(folder / store_files.PROGRESS)
+        whole = (folder / store_files.MANIFEST).exists()  # rows that are replaced when these are finished
         if there is not None and _matches(there, self.wanted):
             done = int(there["done"])
-            if done == shape[0] and not whole and not part.exists() and (folder / layout.ROWS).exists():
-                (folder / layout.ROWS).replace(part)  # stopped just before the manifest
+            if done == shape[0] and not whole and not part.exists() and (folder / store_files.ROWS).exists():
+                (folder / store_files.ROWS).replace(part)  # stopped just before the manifest
             left = False  # by a process that was killed after the manifest
             with suppress(UnspurError):  # a manifest that is damaged is of another store
-                left = whole and done == shape[0] and _matches(layout.read_manifest(folder), self.wanted)
+                left = whole and done == shape[0] and _matches(store_files.read_manifest(folder), self.wanted)
             if _is_part(part, shape) and 0 <= done <= shape[0] and not left:
                 reserve_space(part)  # the process may have died before it did
                 return done, float(there["seconds"]), int(there.get("cut", 0))
@@ -198,7 +201,7 @@ class _Embedding:
 
     def _remove_store(self) -> None:
         """Remove the files of a store; the manifest first, without which the others count for nothing."""
-        for name in (layout.MANIFEST, layout.ROWS, layout.LABELS, layout.REDUCTION):
+        for name in (store_files.MANIFEST, store_files.ROWS, store_files.LABELS, store_files.REDUCTION):
             (self.folder / name).unlink(missing_ok=True)
 
     def fill(
@@ -206,7 +209,7 @@ class _Embedding:
     ) -> tuple[float, int]:
         """Embed the remaining rows; return the seconds for all rows and the number of truncated texts."""
         examples, start = self.examples, time.perf_counter()
-        rows = np.lib.format.open_memmap(self.folder / layout.PART, mode="r+")
+        rows = np.lib.format.open_memmap(self.folder / store_files.PART, mode="r+")
         noted, last = done, start
         shown = None if progress else True  # None: only on a terminal
         batches = loaded_batches(self._load, range(done, len(examples)), batch, workers)
@@ -243,28 +246,28 @@ class _Embedding:
 
     def finish(self, seconds: float, cut: int) -> EmbeddingStore:
         """Make all files beside the store that they replace, remove it, rename them, write the manifest."""
-        folder, part = self.folder, self.folder / layout.PART
+        folder, part = self.folder, self.folder / store_files.PART
         rows = np.lib.format.open_memmap(part, mode="r")
         _require_different(rows, self.encoder.name)
-        with staging_dir(folder / layout.ROWS) as made:
-            layout.write_labels(made / layout.LABELS, self.examples.ids, self.examples.labels)
-            ids, labels = layout.read_labels(made / layout.LABELS)  # as they will be read
+        with staging_dir(folder / store_files.ROWS) as made:
+            store_files.write_labels(made / store_files.LABELS, self.examples.ids, self.examples.labels)
+            ids, labels = store_files.read_labels(made / store_files.LABELS)  # as they will be read
             half = "half" in self.wanted
             if self.wanted["pca"] is not None or half:
                 rows = _rewritten(rows, _training(self.examples), self.wanted["pca"], made, half=half)
-            shape, digest = rows.shape, layout.content_digest(rows, ids, labels)
+            shape, digest = rows.shape, store_files.content_digest(rows, ids, labels)
             del rows  # some systems rename no file that is open
             self._remove_store()
             if self.wanted["pca"] is None and not half:
-                part.replace(folder / layout.ROWS)
+                part.replace(folder / store_files.ROWS)
             for path in made.iterdir():
                 path.replace(folder / path.name)
         tokens, peak = getattr(self.encoder, "max_tokens", None), peak_memory()
         pooled = self.encoder if isinstance(self.encoder, HubText) else None
         _write(
-            folder / layout.MANIFEST,
+            folder / store_files.MANIFEST,
             {
-                "format": layout.FORMAT,
+                "format": store_files.FORMAT,
                 "unspur": __version__,
                 **self.wanted,
                 **({} if tokens is None else {"cut": {"texts": cut, "max_tokens": tokens}}),
@@ -273,17 +276,17 @@ class _Embedding:
                 "width": shape[1],
                 "labels": sorted(labels),
                 "digest": digest,
-                "labels_digest": layout.file_digest(folder / layout.LABELS),
+                "labels_digest": store_files.file_digest(folder / store_files.LABELS),
                 "seconds": round(seconds, 1),
                 "peak_memory_mb": None if peak is None else round(peak / 2**20),
             },
         )
-        (folder / layout.PROGRESS).unlink(missing_ok=True)
+        (folder / store_files.PROGRESS).unlink(missing_ok=True)
         part.unlink(missing_ok=True)
         return EmbeddingStore.open(folder)
 
     def _note(self, done: int, seconds: float, cut: int) -> None:
-        _write(self.folder / layout.PROGRESS, {**self.wanted, "done": done, "seconds": seconds, "cut": cut})
+        _write(self.folder / store_files.PROGRESS, {**self.wanted, "done": done, "seconds": seconds, "cut": cut})
 
 
 def _require_own_folder(folder: Path, examples: Examples) -> None:
@@ -294,12 +297,12 @@ def _require_own_folder(folder: Path, examples: Examples) -> None:
             raise OutputExistsError(f"{folder} lies in {examples.table}, the folder to embed. Name one outside of it.")
         if table.parent == store:
             raise OutputExistsError(f"{folder} holds {examples.table}, the table to embed. Name a folder of its own.")
-    if layout.is_store(folder) or not folder.is_dir():
+    if store_files.is_store(folder) or not folder.is_dir():
         return
     other = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
     if other:
         raise OutputExistsError(
-            f"{folder} is no embedding store and holds other files, such as {other[0]}. Name a folder of its own."
+            f"{folder} is not an embedding store and holds other files, such as {other[0]}. Name a folder of its own."
         )
 
 
@@ -315,7 +318,7 @@ def _require_finite(rows: Array, start: int, stop: int, examples: Examples) -> N
     bad = np.flatnonzero(~np.isfinite(rows[start:stop]).all(axis=1))
     if len(bad):
         raise InputError(
-            "The encoder made NaN or infinity of {rows} examples, the first {example}. Look at that one; or begin "
+            "The encoder returned NaN or infinity for {rows} examples, the first {example}. Look at that one; or begin "
             "again with {precision} and {overwrite}.",
             rows=len(bad),
             example=examples.ids[start + bad[0]],
@@ -332,7 +335,7 @@ def _require_different(rows: Array, encoder: str) -> None:
             return
     if len(rows) > 1:
         raise InputError(
-            "{encoder} made the same row of all {rows} examples. If the examples differ, it does not see how: choose "
+            "{encoder} returned the same embedding for all {rows} examples, so it cannot tell them apart. Choose "
             "another encoder, and pass {overwrite} or another folder.",
             encoder=encoder,
             rows=len(rows),
@@ -343,7 +346,7 @@ def _require_different(rows: Array, encoder: str) -> None:
 def _rewritten(rows: Array, training: BoolArray, k: int | None, folder: Path, *, half: bool) -> Array:
     """Write the rows reduced to `k` components, in half precision, or both, into a folder; return them."""
     reduction = None if k is None else Reduction.fit(rows[training], k)
-    made = new_rows(folder / layout.ROWS, (len(rows), rows.shape[1] if k is None else k), half=half)
+    made = new_rows(folder / store_files.ROWS, (len(rows), rows.shape[1] if k is None else k), half=half)
     for at in range(0, len(rows), 4096):
         part = rows[at : at + 4096] if reduction is None else reduction(rows[at : at + 4096])
         largest = np.abs(part).max()
@@ -357,7 +360,7 @@ def _rewritten(rows: Array, training: BoolArray, k: int | None, folder: Path, *,
         made[at : at + 4096] = part
     made.flush()
     if reduction is not None:
-        reduction.write(folder / layout.REDUCTION)
+        reduction.write(folder / store_files.REDUCTION)
     return made
 
 

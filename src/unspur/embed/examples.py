@@ -34,7 +34,7 @@ import numpy as np
 from tqdm import tqdm
 
 from unspur._extras import require
-from unspur._reading import brief, listed, require_regular, suffix_of
+from unspur._reading import brief, first_names, require_regular, suffix_of
 from unspur._text import counted
 from unspur._typing import Array
 from unspur.embed.tables import ID, IMAGE, PAIR, TEXT, StoredPictures, read_example_table
@@ -432,7 +432,7 @@ class TableExamples:
         columns = dict(read.columns)
         if text is not None:
             if text not in columns:
-                raise InputError(f"{table} has no column {text!r}; it has {listed(columns)}. Name one of these.")
+                raise InputError(f"{table} has no column {text!r}; it has {first_names(columns)}. Name one of these.")
             if text != TEXT and TEXT in columns:
                 raise InputError(f"{table} has a column {TEXT!r} besides {text!r}. Rename or drop one of the two.")
             columns[TEXT] = columns.pop(text)
@@ -487,7 +487,7 @@ class TableExamples:
 
 def _kind(columns: Mapping[str, Any], table: Path) -> Kind:
     if (IMAGE in columns) == (TEXT in columns):
-        found = "both" if IMAGE in columns else listed(columns)
+        found = "both" if IMAGE in columns else first_names(columns)
         raise InputError(
             "{table} needs a column {image!r} or a column {text!r}; it has {found}. Rename one, or name the column of "
             "the texts with {option}.",

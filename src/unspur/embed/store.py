@@ -158,7 +158,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         if not is_store(folder):
             raise ArtifactError(
-                f"{path} is damaged, or it is no manifest of an embedding store ({brief(error)}). If {folder} was a "
+                f"{path} is damaged, or it is not a manifest of an embedding store ({brief(error)}). If {folder} was a "
                 "store, delete it and embed again; else name another folder."
             ) from error
         raise ArtifactError(

@@ -88,8 +88,8 @@ def read_example_table(path: Path, *, allow_outside: bool = False) -> ExampleTab
     kind = suffix_of(path)
     if kind not in EXAMPLE_FILES:
         raise InputError(
-            f"{path} is no table of examples: those end in {', '.join(EXAMPLE_FILES)}. Give one of these, a folder of "
-            "class folders, or the name of a dataset."
+            f"{path} is not a table of examples; supported endings are {', '.join(EXAMPLE_FILES)}. Pass one of these, "
+            "a folder of class folders, or the name of a dataset."
         )
     if not path.is_file():
         raise InputError(f"There is no file {path}.")
@@ -250,7 +250,7 @@ def _saved_dataset(folder: Path) -> Iterator[_Part]:
     except (OSError, ValueError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{folder} is no complete data set of Hugging Face: {brief(error)}.") from error
+        raise InputError(f"{folder} is not a complete Hugging Face dataset: {brief(error)}.") from error
 
 
 def _arrow_table(path: Path, parts: list[_Part]) -> ExampleTable:
@@ -452,7 +452,7 @@ def _pictures_below(root: Path, *, allow_outside: bool) -> tuple[list[str], list
             path = here / name
             relative = path.relative_to(root).as_posix()
             if path.suffix.lower() not in PICTURE_SUFFIXES or not path.is_file() or not relative.isprintable():
-                left_out["files that are no pictures were left out"].append(str(path))
+                left_out["files that are not images were skipped"].append(str(path))
             elif path.is_symlink() and not allow_outside and not path.resolve().is_relative_to(place):
                 note = "links that lead to files elsewhere were left out (--allow-outside reads them)"
                 left_out[note].append(str(path))

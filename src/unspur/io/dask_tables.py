@@ -22,8 +22,8 @@ from unspur._reading import brief, read_json
 from unspur._typing import Array
 from unspur._version import __version__
 from unspur.exceptions import InputError
-from unspur.io.files import WHOLE_FILES, read_table
-from unspur.io.table import Table, array_of_rows, require_known
+from unspur.io.files import IN_MEMORY_SUFFIXES, read_table
+from unspur.io.table import Table, name_of_rows_array, require_known
 from unspur.rows.backends import SINGLE_FILES
 from unspur.rows.parquet import ParquetRows, RowGroup, read_groups
 from unspur.rows.source import slices
@@ -73,8 +73,8 @@ def _client(distributed: Any, where: str, patience: float, default: bool) -> Any
         address = {"scheduler_file": where}
     elif not re.fullmatch(r"(tcp|tls|ws|wss|ucx|inproc)://\S+", where):
         raise InputError(
-            f"{where!r} is no address of a Dask scheduler; pass what it prints, such as tcp://host:8786, or the file "
-            "that it wrote (dask scheduler --scheduler-file)."
+            f"{where!r} is not the address of a Dask scheduler; pass what it prints, such as tcp://host:8786, or the "
+            "file that it wrote (dask scheduler --scheduler-file)."
         )
     try:
         return distributed.Client(**address, timeout=patience, set_as_default=default)
@@ -145,7 +145,7 @@ def read_dask_table(
         folder = Path(paths[0]).absolute()
         _require_visible(client, [folder])
         return _read_zarr(folder, labels, ignore, threads)
-    if any(str(path).lower().endswith(WHOLE_FILES) for path in paths):
+    if any(str(path).lower().endswith(IN_MEMORY_SUFFIXES) for path in paths):
         raise InputError(
             f"{paths[0]} has to be read as a whole; on a cluster rows come from Zarr, Parquet or "
             f"{' or '.join(SINGLE_FILES)}. Write one of these."
@@ -250,7 +250,7 @@ def _read_zarr(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...], thr
     named = {} if alone else dict(sorted(found.arrays()))
     require_known(path, list(named), ignore)
     named = {name: item for name, item in named.items() if name not in ignore}
-    name = "" if alone else array_of_rows(path, named, labels)
+    name = "" if alone else name_of_rows_array(path, named, labels)
     rows = found if alone else named[name]
     if len(rows.shape) != 2 or rows.dtype.kind != "f" or not all(rows.shape):
         raise InputError(

@@ -33,7 +33,7 @@ from unspur._reading import (
     TEXT_TABLES,
     brief,
     csv_table,
-    listed,
+    first_names,
     quoted,
     require_distinct,
     require_labels,
@@ -49,13 +49,13 @@ from unspur.io.parquet import label_like_fields, read_parquet, stored_parquet
 from unspur.io.table import (
     WHOLE_NUMBER,
     Table,
-    array_of_rows,
+    as_strings,
     as_text,
     labels_inside,
     load_npy,
-    no_features,
+    name_of_rows_array,
+    not_features_advice,
     require_known,
-    words_of,
 )
 from unspur.rows import Columns, MemoryRows, StoredRows
 from unspur.rows.backends import SINGLE_FILES, find_files, parquet_below
@@ -63,7 +63,7 @@ from unspur.rows.stored import NO_MEMORY_LIMIT, StoredNpy
 from unspur.solvers.statistics import ColumnFaults
 
 #: Files that are read as a whole; rows of `SINGLE_FILES` and of Parquet files can stay where they are.
-WHOLE_FILES = (".npz", *TEXT_TABLES)
+IN_MEMORY_SUFFIXES = (".npz", *TEXT_TABLES)
 #: Files that can be written. More kinds can be read: see `SINGLE_FILES`.
 WRITABLE_FILES = (".npy", ".npz", ".csv", *PARQUET)
 #: How pandas, R and spreadsheets write a missing value, besides an empty cell.
@@ -101,12 +101,12 @@ def read_table(
     files = _files(given)
     path = files[0]
     kind = suffix_of(path)
-    if memory is not None and kind in WHOLE_FILES:
+    if memory is not None and kind in IN_MEMORY_SUFFIXES:
         raise InputError(
             f"{path} has to be read as a whole; rows of {', '.join(SINGLE_FILES)} and Parquet files and of stores can "
             "stay where they are. Write one of these, or leave --memory out."
         )
-    if kind in WHOLE_FILES:
+    if kind in IN_MEMORY_SUFFIXES:
         table = (_read_npz if kind == ".npz" else _read_csv)(path, labels, ignore)
     elif kind in SINGLE_FILES:
         table = _read_single(path, ignore, memory, options)
@@ -181,30 +181,30 @@ def with_missing_values(table: Table, classes: Sequence[str], others: Sequence[s
         whole = is_text and all(WHOLE_NUMBER.fullmatch(word) for word in words - missing)
         numbers = {word: int(word.split(".")[0]) for word in words - missing} if whole else {}
         if missing or numbers:
-            known = [value not in missing and value is not None for value in values]
-            rest = [numbers.get(value, value) for value, there in zip(values, known, strict=True) if there]
-            columns[name] = np.array(rest) if all(known) else np.full(len(values), None, dtype=object)
-            columns[name][known] = rest
+            is_known = [value not in missing and value is not None for value in values]
+            known = [numbers.get(value, value) for value, keep in zip(values, is_known, strict=True) if keep]
+            columns[name] = np.array(known) if all(is_known) else np.full(len(values), None, dtype=object)
+            columns[name][is_known] = known
         if missing:
             count = sum(value in missing for value in values)
-            said = sorted({repr(word) if word.strip() else "blank" for word in missing})
+            missing_words = sorted({repr(word) if word.strip() else "blank" for word in missing})
             notes.append(
-                f"{count:,} of {len(values):,} cells of {name} in {table.path} are {' or '.join(said)}, which was read "
-                f"as missing. If it is a {'class' if name in classes else 'cluster'}, give it another name."
+                f"{count:,} of {len(values):,} cells of {name} in {table.path} are {' or '.join(missing_words)}, which "
+                f"was read as missing. If it is a {'class' if name in classes else 'cluster'}, give it another name."
             )
         if name not in classes:
             continue
-        bare: dict[str, list[str]] = {}
+        by_letters: dict[str, list[str]] = {}
         for word in sorted(words - missing):
-            bare.setdefault("".join(word.casefold().split()), []).append(word)
-        if alike := next((group for group in bare.values() if len(group) > 1), None):
-            said = [repr(word[:MAX_VALUE_SHOWN]) for word in alike[:5]]
+            by_letters.setdefault("".join(word.casefold().split()), []).append(word)
+        if alike := next((group for group in by_letters.values() if len(group) > 1), None):
+            spellings = [repr(word[:MAX_VALUE_SHOWN]) for word in alike[:5]]
             by = "white space and case"
             if len({"".join(word.split()) for word in alike}) == 1:
                 by = "white space"
             elif len({word.casefold() for word in alike}) == 1:
                 by = "case"
-            notes.append(f"{name} in {table.path} has {' and '.join(said)}, classes that differ by {by} alone.")
+            notes.append(f"{name} in {table.path} has {' and '.join(spellings)}, classes that differ by {by} alone.")
     return replace(table, columns=columns, undecoded=undecoded), notes
 
 
@@ -218,7 +218,7 @@ def is_parquet(paths: Sequence[str | Path]) -> bool:
 
 def _files(given: Sequence[Path]) -> list[Path]:
     """The files that were named, with folders and patterns of Parquet files expanded."""
-    alone = (*SINGLE_FILES, *WHOLE_FILES)
+    alone = (*SINGLE_FILES, *IN_MEMORY_SUFFIXES)
     files: list[Path] = []
     for path in given:
         if path.is_file():
@@ -273,7 +273,7 @@ def _read_single(path: Path, ignore: tuple[str, ...], memory: str | None, option
 
 def _read_npz(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> Table:
     arrays = read_arrays(path, ignore)
-    rows = array_of_rows(path, arrays, labels)
+    rows = name_of_rows_array(path, arrays, labels)
     z = arrays.pop(rows)
     for name, given in arrays.items():
         array = arrays[name] = as_text(given[:, 0] if given.shape == (len(z), 1) else given)
@@ -292,7 +292,7 @@ def _read_csv(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> T
         aside = [i for i, name in enumerate(header) if name in labels]
         wanted = [i for i, name in enumerate(header) if name not in labels and name not in ignore]
         if not wanted:
-            raise InputError(f"{path} has no feature columns besides {listed(header)}.")
+            raise InputError(f"{path} has no feature columns besides {first_names(header)}.")
         rows: list[FloatArray] = []
         texts: list[list[str]] = []
         for line in lines:
@@ -330,8 +330,10 @@ def _refuse_text(path: Path, names: dict[int, str], row: int, lines: Iterable[li
     (first, value), *others = found.items()
     shown = value if len(value) <= MAX_VALUE_SHOWN else f"{value[: MAX_VALUE_SHOWN - 1]}…"
     decimal = _number(value.replace(",", ".")) is not None
-    also = f" (nor is all of {quoted([name for name, _ in others])})" if others else ""
-    advice = "Write decimals with a point." if decimal else no_features(list(found))
+    names_of_others = quoted([name for name, _ in others])
+    also = f" (column {names_of_others} also contains text)" if len(others) == 1 else ""
+    also = f" (columns {names_of_others} also contain text)" if len(others) > 1 else also
+    advice = "Write decimals with a point." if decimal else not_features_advice(list(found))
     if value.strip() in MISSING_VALUE_WORDS:
         advice = f"If it is a missing value, drop the row or fill it in. {advice}"
     elif first in (TEXT, IMAGE) or len(value.split()) > 3 or Path(value).suffix.lower() in PICTURE_SUFFIXES:
@@ -391,7 +393,7 @@ def write_rows(table: Table, output: str | Path, *, overwrite: bool = False) -> 
         assert written.features is not None
         odd = [name for name, column in table.columns.items() if column.shape != (len(table.Z),)]
         if odd:
-            raise InputError(f"{output}: {quoted(odd)} has not one value per row. Use --ignore, or write .npz.")
+            raise InputError(f"{output}: {quoted(odd)} does not have one value per row. Use --ignore, or write .npz.")
         clash = [name for name in table.columns if name in written.features]
         if clash:
             raise InputError(f"{output}: {quoted(clash)} is the name of a label and of a feature. Rename one.")
@@ -430,7 +432,7 @@ def _without_objects(column: Array) -> Array:
     known = [value for value in column if not is_missing(value)]
     if all(isinstance(value, int | float | np.number) and float(value) == value for value in known):
         return np.array([np.nan if is_missing(value) else value for value in column], dtype=np.float64)
-    return np.array(words_of(column))
+    return np.array(as_strings(column))
 
 
 def _write_csv(table: Table, path: Path) -> None:
@@ -438,7 +440,7 @@ def _write_csv(table: Table, path: Path) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow([*table.columns, *table.features])
-        labels = [words_of(column) for column in table.columns.values()]
+        labels = [as_strings(column) for column in table.columns.values()]
         for i, row in enumerate(table.Z):
             writer.writerow([*(label[i] for label in labels), *row.tolist()])
 

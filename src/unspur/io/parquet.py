@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from unspur._files import output_exists, staging_dir
-from unspur._reading import index_columns, listed, quoted, require_distinct, require_labels
+from unspur._reading import first_names, index_columns, quoted, require_distinct, require_labels
 from unspur._typing import Array
 from unspur.embed.tables import require_memory
 from unspur.exceptions import InputError, NotFiniteError, OutputExistsError
-from unspur.io.table import Table, labels_inside, no_features, require_known, tables_of_one_type
+from unspur.io.table import Table, labels_inside, not_features_advice, require_known, tables_of_one_type
 from unspur.removers import Remover
 from unspur.rows.backends import find_files
 from unspur.rows.parquet import (
@@ -66,7 +66,7 @@ def read_parquet(files: Sequence[Path], labels: tuple[str, ...], ignore: tuple[s
                 f"{first.path} has {first.Z.shape[1]} and {quoted(list(first.columns))}. All files need the "
                 f"same.{differ}"
             )
-        parts[k] = part.like(first.features, first.Z.shape[1])  # columns are matched by name
+        parts[k] = part.with_features_of(first.features, first.Z.shape[1])  # columns are matched by name
     if not others:
         return first
     parts = tables_of_one_type(parts, list(first.columns))
@@ -110,9 +110,9 @@ def feature_columns(path: Path, schema: Any, apart: Sequence[str]) -> list[str]:
     text = [name for name in features if not lists and not is_number(schema.field(name).type)]
     if text:
         are = "columns {} are not numbers" if len(text) > 1 else "column {} is not of numbers"
-        raise InputError(f"{path}: {are.format(quoted(text))}. {no_features(text)}")
+        raise InputError(f"{path}: {are.format(quoted(text))}. {not_features_advice(text)}")
     if not features:
-        raise InputError(f"{path} has no feature columns besides {listed(schema.names)}.")
+        raise InputError(f"{path} has no feature columns besides {first_names(schema.names)}.")
     return features
 
 

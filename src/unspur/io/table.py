@@ -16,7 +16,7 @@ import numpy as np
 
 from unspur import _reading
 from unspur._arrays import is_missing
-from unspur._reading import brief, listed, nearest, quoted
+from unspur._reading import brief, did_you_mean, first_names, quoted
 from unspur._typing import Array, BoolArray, IntArray
 from unspur.exceptions import InputError
 from unspur.removers import Remover
@@ -68,10 +68,10 @@ class Table:
             return column if self.kept is None else column[self.kept]
         kind = self.path.suffix.lower()
         what = "array" if kind == ".npz" else "column"
-        hint = nearest(name, self.columns)
+        hint = did_you_mean(name, self.columns)
         if kind in SINGLE_FILES:
             hint = f" Labels of a {kind} file are .npy files{' themselves' if kind == '.npy' else ''}."
-        raise InputError(f"{self.path} has no {what} {name!r} (it has: {listed(self.columns) or 'none'}).{hint}")
+        raise InputError(f"{self.path} has no {what} {name!r} (it has: {first_names(self.columns) or 'none'}).{hint}")
 
     def where(self, name: str, value: str) -> Table:
         """The rows whose label `name` is written as `value`; "" selects rows without the label."""
@@ -80,7 +80,7 @@ class Table:
             raise InputError(f"{name} of {self.path} has shape {column.shape}; {len(self.Z)} values are needed.")
         chosen = np.flatnonzero(_written_as(column, value))
         if not len(chosen):
-            there = sorted(set(words_of(column)))
+            there = sorted(set(as_strings(column)))
             more = f", … ({len(there)} values)" if len(there) > 10 else ""
             raise InputError(
                 f"{self.path} has no rows left where {name} is {value!r}; what there is: "
@@ -110,7 +110,7 @@ class Table:
         """The table with all columns as they are in the file."""
         return replace(self, columns={**self.columns, **self.undecoded}, undecoded={})
 
-    def like(self, names: Sequence[str] | None, n_features: int) -> Table:
+    def with_features_of(self, names: Sequence[str] | None, n_features: int) -> Table:
         """The table with the features of a removal in its order, matched by name if both have names."""
         if names is not None and self.features is not None:
             missing = [name for name in names if name not in self.features]
@@ -136,7 +136,7 @@ class Table:
 
 def _written_as(column: Array, value: str) -> BoolArray:
     """Mask of values that are written as `value` or, for numbers, equal it."""
-    same = np.array([word == value for word in words_of(column)], dtype=bool)
+    same = np.array([word == value for word in as_strings(column)], dtype=bool)
     if same.any() or column.dtype.kind not in "iufM":
         return same
     try:
@@ -196,7 +196,7 @@ def _kind(column: Array) -> str:
 
 def _as_names(column: Array, name: Callable[[Any], str]) -> Array:
     """A column as text by a function of its values; missing values are None."""
-    values = [word or None for word in words_of(column)] if column.dtype.kind == "M" else column.tolist()
+    values = [word or None for word in as_strings(column)] if column.dtype.kind == "M" else column.tolist()
     names = {value: None if is_missing(value) else name(value) for value in set(values)}
     found = np.full(len(values), None, dtype=object)
     found[:] = [names[value] for value in values]
@@ -229,7 +229,7 @@ def time_name(value: Any) -> str:
     return day if clock == "00:00:00" else f"{day} {clock}"
 
 
-def words_of(column: Array) -> list[str]:
+def as_strings(column: Array) -> list[str]:
     """Values as text, missing ones as ""; dates in ISO 8601 with no more digits than needed."""
     if column.dtype.kind == "M":
         for unit in ("D", "s", "ms", "us"):
@@ -245,7 +245,7 @@ def words_of(column: Array) -> list[str]:
 def apply_removal(remover: Remover, table: Table) -> Table:
     """The table with a removal applied to its rows."""
     names = getattr(remover, "feature_names_in_", None)
-    table = table.like(names, remover.n_features_in_)
+    table = table.with_features_of(names, remover.n_features_in_)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "X does not have valid feature names")  # they were matched above
         return replace(table, Z=remover._cleaned(table.Z))
@@ -265,7 +265,7 @@ def load_npy(path: Path, what: str, *, mapped: bool = False) -> Array:
         raise InputError(f"{path} cannot be read as a .npy file of {what}: {brief(error)}.") from error
 
 
-def array_of_rows(path: Path, arrays: Mapping[str, Any], labels: Sequence[str]) -> str:
+def name_of_rows_array(path: Path, arrays: Mapping[str, Any], labels: Sequence[str]) -> str:
     """The name of the array that holds the rows: Z, or the only one with two dimensions."""
     wide = [name for name, array in arrays.items() if len(array.shape) == 2 and name not in labels]
     if len(wide) > 1:  # one column beside rows is a label
@@ -285,25 +285,25 @@ def require_known(path: Path, names: list[str], ignore: tuple[str, ...]) -> None
     """Raise InputError if a column to ignore does not exist."""
     unknown = [name for name in ignore if name not in names]
     if unknown:
-        hint = nearest(unknown[0], names)
-        raise InputError(f"{path} has no {quoted(unknown)} to ignore (it has: {listed(names)}).{hint}")
+        hint = did_you_mean(unknown[0], names)
+        raise InputError(f"{path} has no {quoted(unknown)} to ignore (it has: {first_names(names)}).{hint}")
 
 
-def no_features(names: Sequence[str]) -> str:
+def not_features_advice(names: Sequence[str]) -> str:
     """Advice for columns that were taken for features."""
     options = " ".join(f"--ignore {shlex.quote(name)}" for name in names[:5]) + (" …" if len(names) > 5 else "")
-    seen = "they are no features" if len(names) > 1 else "it is no feature"
-    return f"If {seen}: {options}. Columns named as labels or with --where are no features either."
+    seen = "they are not features" if len(names) > 1 else "it is not a feature"
+    return f"If {seen}: {options}. Columns named as labels or with --where are not features either."
 
 
-def odd_features(table: Table) -> list[str]:
+def suspicious_feature_notes(table: Table) -> list[str]:
     """Warnings about named columns in memory that may not be features."""
     if table.features is None or not isinstance(table.Z, np.ndarray) or len(table.Z) < MIN_ROWS:
         return []
     orders = ((j, _order(table.Z[:, j])) for j in range(len(table.features)))
     oddities = {j: f"{order}; is it a feature? If not" for j, order in orders if order}
     for j, what in dominating(table.Z).items():
-        oddities.setdefault(j, f"{what}. If it is no feature")
+        oddities.setdefault(j, f"{what}. If it is not a feature")
     notes = [
         f"the column {table.features[j]!r} {what}: --ignore {shlex.quote(table.features[j])}."
         for j, what in list(oddities.items())[:MAX_COLUMNS_NAMED]

@@ -118,6 +118,11 @@ class PairedDifference:
     low: float
     high: float
 
+    @property
+    def clear(self) -> bool:
+        """Whether the interval excludes zero."""
+        return not self.low <= 0.0 <= self.high
+
 
 def paired_difference(before: Array, after: Array, group: Array | None = None, level: float = 0.95) -> PairedDifference:
     """Difference of two accuracies on the same rows, over all rows or as the mean over groups.

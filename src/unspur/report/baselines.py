@@ -19,9 +19,9 @@ from unspur.clusters import row_hashes
 from unspur.compare import REMOVERS, accuracy_of, fit_remover, known_names, make_remover, probes, tune_named_head
 from unspur.exceptions import UnspurError
 from unspur.heads import HEADS
-from unspur.metrics import GroupAccuracy, Leakage, paired_difference, worst_difference
+from unspur.metrics import GroupAccuracy, Leakage, PairedDifference, paired_difference, worst_difference
 from unspur.removers import Remover
-from unspur.report.results import Change, MethodResult, StrengthResult
+from unspur.report.results import MethodResult, StrengthResult
 from unspur.selection import Selection, penalty_grid
 
 #: Name of the original rows among methods.
@@ -36,7 +36,7 @@ STRENGTHS = (0.0, 0.5, 0.75, 1.0)
 class HeadEvaluation:
     """A head on test rows: which of its predictions are correct (n,), and their accuracy by group."""
 
-    layer: Any
+    head: Any
     correct: BoolArray
     accuracy: GroupAccuracy
     chosen: Selection
@@ -79,8 +79,8 @@ class Evaluator:
         )
         correct = self._correct(chosen.head, given["test"].X)
         worst_by_penalty = {
-            penalty: accuracy_of(self._correct(layer, given["test"].X), self.test).worst
-            for penalty, layer in (chosen.fitted_heads.items() if refit_all else ())
+            penalty: accuracy_of(self._correct(head, given["test"].X), self.test).worst
+            for penalty, head in (chosen.fitted_heads.items() if refit_all else ())
         }
         return HeadEvaluation(chosen.head, correct, accuracy_of(correct, self.test), chosen, worst_by_penalty)
 
@@ -103,23 +103,23 @@ class Evaluator:
         )
         return (rule, *chosen.notes)
 
-    def _correct(self, layer: Any, z: Array) -> BoolArray:
-        return np.asarray(layer.predict(z) == self.test.main.values)
+    def _correct(self, head: Any, z: Array) -> BoolArray:
+        return np.asarray(head.predict(z) == self.test.main.values)
 
 
-def changes(before: HeadEvaluation, after: HeadEvaluation, test: LabelledData) -> tuple[Change, Change, Change]:
+def changes(
+    before: HeadEvaluation, after: HeadEvaluation, test: LabelledData
+) -> tuple[PairedDifference, PairedDifference, PairedDifference]:
     """Changes of the averages over rows and over groups, and of the worst group, in the order of `MethodResult`.
 
     The average over rows counts all rows, the others count those whose group is known.
     """
     first, second = before.correct[test.concept_known], after.correct[test.concept_known]
-    found = (
+    return (
         paired_difference(before.correct, after.correct),
         paired_difference(first, second, test.group[test.concept_known]),
         worst_difference(before.accuracy, after.accuracy),
     )
-    over_rows, by_group, worst = (Change(change.value, change.low, change.high) for change in found)
-    return over_rows, by_group, worst
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ def method_result(
     name: str,
     removed: int,
     found: HeadEvaluation,
-    changed: tuple[Change | None, Change | None, Change | None] = (None,) * 3,
+    changed: tuple[PairedDifference | None, PairedDifference | None, PairedDifference | None] = (None,) * 3,
 ) -> MethodResult:
     """The result of one head after one method."""
     average, by_group, worst = changed
@@ -228,7 +228,7 @@ def evaluate_strengths(
     return tuple(found)
 
 
-def cleaned(remover: Remover, rows: Mapping[str, LabelledData]) -> dict[str, Array]:
+def transform_splits(remover: Remover, rows: Mapping[str, LabelledData]) -> dict[str, Array]:
     """Rows after the removal, by split."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "X does not have valid feature names")  # they were compared before
@@ -256,7 +256,7 @@ def _other_removal(name: str, evaluate: Evaluator, removal: RemovalResult, probe
     remover = make_remover(name, "group", evaluate.seed)
     with warnings.catch_warnings(action="ignore"):  # the result has the same facts: directions removed, and accuracy
         fit_remover(remover, rows["training"], rows.get("validation"))
-        clean = cleaned(remover, rows)
+        clean = transform_splits(remover, rows)
     found = evaluate(PLAIN, clean)
     result = method_result(name, remover.spurious_.dim, found, changes(removal.before, found, test))
     return replace(

@@ -34,7 +34,7 @@ MATPLOTLIB_MARKERS: dict[Marker, str] = {
 
 METHOD_COLOURS = {
     "no removal": "#6E6E6E",
-    "as they are": "#6E6E6E",  # its name before version 0.2
+    "as they are": "#6E6E6E",  # its name in records of earlier versions
     "ERM": "#6E6E6E",
     "JSE": "#00795A",
     "INLP": "#D55E00",

@@ -37,11 +37,11 @@ from unspur.options import SGD, PaperVariant
 from unspur.removers import Remover
 from unspur.report.baselines import (
     Evaluator,
-    cleaned,
     compare_with,
     evaluate_removal,
     evaluate_strengths,
     methods_to_compare,
+    transform_splits,
 )
 from unspur.report.results import Findings, MethodResult, Origin, StrengthResult
 from unspur.report.views import (
@@ -64,7 +64,7 @@ ROWS_SHOWN_PER_GROUP = 2
 #: Groups with fewer test rows are named in a warning.
 SMALL_GROUP_ROWS = 10
 #: Number of steps that `callback` is called with, besides one for each method compared.
-STEPS = 5
+N_STEPS = 5
 #: Most training rows of an audit of other columns, and most columns that are probed for it.
 MAX_AUDIT_ROWS, MAX_AUDIT_PROBES = 2000, 10
 _TASK_NOTE = "task: not measured. "
@@ -129,7 +129,7 @@ def measure(
     columns : other columns of the training rows, by name. With some, all columns and the concepts are audited
         (`unspur.audit`) on up to 2,000 training rows.
     notes : warnings about the rows; by default, about columns that dominate the others.
-    callback : called with the name of each step (`STEPS`, and one for each method compared).
+    callback : called with the name of each step (`N_STEPS`, and one for each method compared).
     """
     remover = fitted_remover(remover)
     if max_points < 1:
@@ -145,7 +145,7 @@ def measure(
     drawing, _, showing = np.random.default_rng(seed).spawn(3)
     with one_thread_if_small(training.X):
         callback("heads")
-        clean = cleaned(remover, rows)
+        clean = transform_splits(remover, rows)
         evaluate = Evaluator.of(rows, seed)
         removal = evaluate_removal(evaluate, remover, clean)
         before, after = removal.before, removal.after
@@ -162,9 +162,9 @@ def measure(
             callback(name)
             results.append(compare_with(name, evaluate, removal, probed))
         callback("directions")
-        layers = before.layer, after.layer
-        directions = directions_of(remover, (_spurious_names(remover, testing), main), layers, testing.X)
-        view = view_of(directions, remover, testing.X, clean["test"], layers)
+        heads = before.head, after.head
+        directions = directions_of(remover, (_spurious_names(remover, testing), main), heads, testing.X)
+        view = view_of(directions, remover, testing.X, clean["test"], heads)
         angles, shared_variance = angles_and_shared_variance(score_directions(remover), remover.main_.basis, testing.X)
         callback("pictures")
         members = [np.flatnonzero(testing.group == g) for g in range(before.accuracy.rows.size)]
@@ -176,7 +176,7 @@ def measure(
         if encoder is not None and testing.n_classes > 2:
             remarks = (*remarks, "Saliency maps are available for binary tasks only.")
         elif encoder is not None:
-            saliency = saliency_maps(encoder, content, testing.X, remover, layers, chosen, reduction)
+            saliency = saliency_maps(encoder, content, testing.X, remover, heads, chosen, reduction)
     options = [word for name in testing.concept_names for word in ("--concept", name)]
     return Findings(
         main=main,
@@ -190,7 +190,7 @@ def measure(
         correct_before=before.correct,
         correct_after=after.correct,
         view=view,
-        shown=stratified_sample(testing.group, max_points, drawing),
+        drawn_rows=stratified_sample(testing.group, max_points, drawing),
         angles=angles,
         shared_variance=shared_variance,
         certificate=guarantees.certificate,
@@ -256,7 +256,7 @@ def _of_the_fit(remover: Remover, rows: LabelledData, main: str) -> dict[str, An
     traces: Mapping[str, Trace] = {}
     if isinstance(trace, Trace | Traces):
         trace = renamed(trace, rows, main)
-        traces = {"": trace} if isinstance(trace, Trace) else trace.parts
+        traces = trace.parts
     return {
         "method": type(remover).__name__,
         "n_removed": remover.n_removed_,

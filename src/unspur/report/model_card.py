@@ -15,7 +15,7 @@ from unspur.certificate import Certificate
 from unspur.metrics import GroupAccuracy
 from unspur.removers import Remover
 from unspur.report.measuring import changed_parameters, fitted_remover
-from unspur.report.page.formatting import CAVEAT, listed, plural
+from unspur.report.page.formatting import CAVEAT, join_with_and, plural
 from unspur.robust import RobustClassifier
 from unspur.trace import MAX_SUMMARY_STEPS, Trace, Traces
 
@@ -86,7 +86,7 @@ def card(
 def _names(remover: Remover, certificate: Certificate | None) -> tuple[list[str], str]:
     """Names of the concepts and of the task, as far as the model or its certificate has them."""
     trace = remover.trace_
-    traces = [trace] if isinstance(trace, Trace) else list(trace.parts.values()) if isinstance(trace, Traces) else []
+    traces = list(trace.parts.values()) if isinstance(trace, Trace | Traces) else []
     names = list(certificate.covariance_left) if certificate is not None else []
     names = list(dict.fromkeys(one.concept for one in traces)) or names
     task = traces[0].main if traces else "y"
@@ -94,7 +94,7 @@ def _names(remover: Remover, certificate: Certificate | None) -> tuple[list[str]
 
 
 def _listed(concepts: Sequence[str]) -> str:
-    return in_markdown(listed(concepts)) if concepts else "the concept"
+    return in_markdown(join_with_and(concepts)) if concepts else "the concept"
 
 
 def _what(model: Any, remover: Remover, about: str, task: str) -> str:
@@ -141,7 +141,7 @@ def _use(model: Any, remover: Remover, concepts: Sequence[str]) -> Iterable[str]
 def _classes(values: Sequence[Any]) -> str:
     names = [in_markdown(str(value)) for value in values[:MAX_CLASSES_NAMED]]
     more = len(values) - len(names)
-    return listed([*names, f"{more} more"] if more else names)
+    return join_with_and([*names, f"{more} more"] if more else names)
 
 
 def _limits(
@@ -196,8 +196,7 @@ def _tests(remover: Remover) -> str:
     """Tests of the directions as tables, or the summary of a fit with many, or without tests."""
     trace = remover.trace_
     if isinstance(trace, Trace | Traces) and len(trace) <= MAX_SUMMARY_STEPS:
-        parts = [trace] if isinstance(trace, Trace) else trace.parts.values()
-        return "\n\n".join(part._markup().markdown() for part in parts)
+        return "\n\n".join(part._markup().markdown() for part in trace.parts.values())
     text = trace.summary() if isinstance(trace, Trace | Traces) else str(trace)
     return "\n".join(f"    {line}" for line in text.splitlines())  # a block of code, which no name can end
 

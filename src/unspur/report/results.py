@@ -1,7 +1,7 @@
 """Results of `measure` as frozen values: everything that a page or a figure shows. Nothing here computes.
 
 Rows are the test rows, except in fields that begin with `train_`. They are numbered 0 to n − 1 in the order they were
-given; a scatter plot draws those in `shown`.
+given; a scatter plot draws `drawn_rows`.
 """
 
 from __future__ import annotations
@@ -14,29 +14,11 @@ from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.auditing import Audit
 from unspur.certificate import Certificate
 from unspur.embed.examples import Content
-from unspur.metrics import GroupAccuracy, Leakage
+from unspur.metrics import GroupAccuracy, Leakage, PairedDifference
 from unspur.trace import Trace
 
-#: What a direction is about; "layer" is the direction of a head.
-Role: TypeAlias = Literal["spurious", "main", "layer"]
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A difference of two shares on the same rows, after − before, with the bounds of its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-    @property
-    def clear(self) -> bool:
-        """Whether the interval excludes zero."""
-        return not self.low <= 0.0 <= self.high
-
-    def to_dict(self) -> dict[str, float]:
-        """Plain numbers, ready for JSON."""
-        return {"value": self.value, "low95": self.low, "high95": self.high}
+#: What a direction is about; "head" is the direction of a head.
+Role: TypeAlias = Literal["spurious", "main", "head"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +29,9 @@ class MethodResult:
     n_removed: int
     accuracy: GroupAccuracy | None
     #: Differences from an unweighted head on the original rows; None for that head itself.
-    average_change: Change | None = None
-    group_average_change: Change | None = None
-    worst_change: Change | None = None
+    average_change: PairedDifference | None = None
+    group_average_change: PairedDifference | None = None
+    worst_change: PairedDifference | None = None
     #: Linear probes for the concepts, by name, on the transformed rows.
     leakage: Mapping[str, Leakage] = field(default_factory=dict)
     problem: str = ""
@@ -62,8 +44,8 @@ class MethodResult:
     #: The same method with a head that gives every group the same weight.
     weighted: MethodResult | None = None
     #: Differences from the same kind of head after the removal, of the worst group and of the average over groups.
-    worst_relative_to_removal: Change | None = None
-    average_relative_to_removal: Change | None = None
+    worst_relative_to_removal: PairedDifference | None = None
+    average_relative_to_removal: PairedDifference | None = None
 
     def of_head(self) -> dict[str, Any]:
         """Accuracy and penalty of the head: plain numbers and words, ready for JSON."""
@@ -89,7 +71,11 @@ class MethodResult:
             "problem": self.problem,
             "accuracy": None if self.accuracy is None else self.accuracy.to_dict(),
             **self._chosen(),
-            "change": {name: change.to_dict() for name, change in changes.items() if change is not None},
+            "change": {
+                name: {"value": change.value, "low95": change.low, "high95": change.high}
+                for name, change in changes.items()
+                if change is not None
+            },
             "leakage": {name: part.to_dict() for name, part in self.leakage.items()},
             "group_weighted": None if self.weighted is None else self.weighted.to_dict(),
         }
@@ -239,7 +225,7 @@ class Findings:
     correct_before: BoolArray
     correct_after: BoolArray
     view: View
-    shown: IntArray
+    drawn_rows: IntArray
     angles: tuple[float, ...]
     shared_variance: float | None
     traces: Mapping[str, Trace]

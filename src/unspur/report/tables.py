@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from unspur._text import WIDTH, columns, filled, lines_of, one_line, padded
+from unspur._text import WIDTH, display_width, filled, lines_of, one_line, padded
 from unspur.compare import Comparison
 from unspur.metrics.groups import NO_GROUP, GroupAccuracy
 from unspur.report.results import MethodResult
@@ -33,11 +33,11 @@ def group_table(
     if len(names) == 2:
         names[1] = concept or names[1]
     labels, above = first.labels(tuple(names)), ""
-    if sum(map(columns, names)) > NAME_COLUMNS:
+    if sum(map(display_width, names)) > NAME_COLUMNS:
         labels = [one_line(", ".join(map(str, classes))) for _, classes in first.groups()]
         above = filled(f"groups: {' × '.join(names)}", further="  ") + "\n\n"
-    width = min(max(columns(label) for label in [*labels, "average over groups", NO_GROUP]), NAME_COLUMNS)
-    shown = [[label] if columns(label) <= width else lines_of(label, width - 2) for label in labels]
+    width = min(max(display_width(label) for label in [*labels, "average over groups", NO_GROUP]), NAME_COLUMNS)
+    shown = [[label] if display_width(label) <= width else lines_of(label, width - 2) for label in labels]
     if len(set(map(tuple, shown))) < len(labels):  # cut short, two groups would look alike
         shown = [lines_of(label, width - 2, most=len(label)) for label in labels]
     at_once = (WIDTH - width - COUNT_COLUMNS) // METHOD_COLUMNS
@@ -129,7 +129,7 @@ def _heads(methods: Sequence[str], width: int) -> list[str]:
     starts = [""] * (height - 1) + [f"{'accuracy, %':<{width}}{'rows':>{COUNT_COLUMNS}}"]
     lines = []
     for start, parts in zip(starts, zip(*names, strict=True), strict=True):
-        cells = "".join(" " * (METHOD_COLUMNS - columns(part)) + part for part in parts)
+        cells = "".join(" " * (METHOD_COLUMNS - display_width(part)) + part for part in parts)
         lines.append(f"{start:<{width + COUNT_COLUMNS}}{cells}".rstrip())
     return lines
 
@@ -149,7 +149,7 @@ def comparison_table(results: Sequence[Comparison]) -> str:
     The recommended combination has an arrow, and those tied with the best on held-out rows have a "=".
     """
     wide = {"worst (95 %)": 15, "group": 6, "rows": 6, "loss": 6, " probe": 7, "penalty": 8}
-    head_width = 1 + max(columns(name) for name in ("head", *(result.head for result in results)))
+    head_width = 1 + max(display_width(name) for name in ("head", *(result.head for result in results)))
     head = f"  {'remover':<11}{'head':<{head_width}}{'dirs':>5}" + "".join(f"{name:>{n}}" for name, n in wide.items())
     lines = [
         "accuracy on test rows, %: worst group, average over groups, over rows",

@@ -213,7 +213,7 @@ class Directions:
 
 
 def directions_of(
-    remover: Remover, names: tuple[Sequence[str], str], layers: tuple[Head, Head], rows: Array
+    remover: Remover, names: tuple[Sequence[str], str], heads: tuple[Head, Head], rows: Array
 ) -> Directions:
     """The spurious and the main-task directions, then those of the heads before and after.
 
@@ -230,14 +230,14 @@ def directions_of(
         (Axis(f"{main} {i + 1}", "main"), np.asarray(direction))
         for i, direction in enumerate(remover.main_.basis.T[:MAX_AXES])
     ]
-    for name, layer in zip(("before", "after"), layers, strict=True):
-        direction = layer_direction(layer)
+    for name, head in zip(("before", "after"), heads, strict=True):
+        direction = head_direction(head)
         if direction is not None and not any(
             abs(direction @ other) > SAME_DIRECTION_COSINE * np.linalg.norm(other) for _, other in found
         ):
-            found.append((Axis(f"head, {name}", "layer"), direction))
+            found.append((Axis(f"head, {name}", "head"), direction))
     if len(found) < 2 and rows.shape[1] > 1:
-        found.append((Axis("largest variance", "layer"), _largest_variance(rows, [one for _, one in found])))
+        found.append((Axis("largest variance", "head"), _largest_variance(rows, [one for _, one in found])))
     return Directions(tuple(axis for axis, _ in found), np.column_stack([direction for _, direction in found]))
 
 
@@ -256,13 +256,13 @@ def score_directions(remover: Remover) -> FloatArray:
     return Subspace.spanned_by(removal.right).basis
 
 
-def layer_direction(layer: Head) -> FloatArray | None:
+def head_direction(head: Head) -> FloatArray | None:
     """Unit direction (d,) along which the logits of a head change most; None if they are constant.
 
     With two classes, it is that of the weights; with more, the first right singular vector of the weights, turned so
     that later classes lie higher.
     """
-    weights = layer.coef_
+    weights = head.coef_
     if len(weights) == 1:
         direction = weights[0]
     else:
@@ -274,16 +274,16 @@ def layer_direction(layer: Head) -> FloatArray | None:
     return np.asarray(direction / length) if length > 0 else None
 
 
-def view_of(directions: Directions, remover: Remover, before: Array, after: Array, layers: tuple[Head, Head]) -> View:
-    """Scores of rows before and after, from the centre of the removal, and the boundaries of the layers."""
+def view_of(directions: Directions, remover: Remover, before: Array, after: Array, heads: tuple[Head, Head]) -> View:
+    """Scores of rows before and after, from the centre of the removal, and the boundaries of the heads."""
     centre, columns = remover.removal_.centre, directions.columns
     scores = [np.asarray((rows - centre) @ columns) for rows in (before, after)]
-    decided = [_boundary(layer, centre, columns) for layer in layers]
+    decided = [_boundary(head, centre, columns) for head in heads]
     return View(directions.axes, scores[0], scores[1], columns.T @ columns, decided[0], decided[1])
 
 
-def _boundary(layer: Head, centre: FloatArray, columns: FloatArray) -> Boundary | None:
-    weights, bias = layer.coef_, layer.intercept_
+def _boundary(head: Head, centre: FloatArray, columns: FloatArray) -> Boundary | None:
+    weights, bias = head.coef_, head.intercept_
     if len(weights) > 1:
         return None
     return Boundary(float(weights[0] @ centre + bias[0]), np.asarray(columns.T @ weights[0]))
@@ -360,7 +360,7 @@ def saliency_maps(
     content: Content | None,
     z: Array,
     remover: Remover,
-    layers: tuple[Head, Head],
+    heads: tuple[Head, Head],
     chosen: IntArray,
     reduction: Any = None,
 ) -> SaliencyMaps:
@@ -371,7 +371,7 @@ def saliency_maps(
     """
     maps, pictures = feature_maps(encoder, content, z, chosen, reduction)
     cells = maps.shape[2] * maps.shape[3]
-    weights = folded_weights(layers, remover, as_reduction(reduction))
+    weights = folded_weights(heads, remover, as_reduction(reduction))
     signed = {name: np.einsum("kdhw,d->khw", maps, w).astype(np.float32) / cells for name, w in weights.items()}
     return SaliencyMaps(chosen, pictures, signed)
 
@@ -401,9 +401,9 @@ def feature_maps(
     return maps, pictures
 
 
-def folded_weights(layers: tuple[Head, Head], remover: Remover, reduction: Reduction | None) -> dict[str, FloatArray]:
+def folded_weights(heads: tuple[Head, Head], remover: Remover, reduction: Reduction | None) -> dict[str, FloatArray]:
     """Weights (d,) of the heads on the output of the network."""
-    before, after = layers
+    before, after = heads
     cleaned, _ = remover.removal_.fold_into(after.coef_.astype(np.float64), np.asarray(after.intercept_))
     found = {"before": before.coef_[0].astype(np.float64), "after": cleaned[0]}
     return found if reduction is None else {name: reduction.components @ weights for name, weights in found.items()}
@@ -438,10 +438,10 @@ def _as_network_sees(encoder: Any, picture: Any) -> Any:
     """The picture as the network gets it, cropped and scaled, or scaled down to the size that a figure needs."""
     from PIL import Image
 
-    from unspur.embed.base import square
+    from unspur.embed.base import resize_and_crop
 
     preparation = getattr(encoder, "preparation", None)
     if preparation is not None:
-        return Image.fromarray(square(picture, preparation))
+        return Image.fromarray(resize_and_crop(picture, preparation))
     scale = min(1.0, MAX_PICTURE_SIDE / max(picture.size))
     return picture if scale == 1.0 else picture.resize([max(1, round(scale * side)) for side in picture.size])

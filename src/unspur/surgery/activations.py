@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 import numpy as np
 
 from unspur._arrays import to_numpy
-from unspur._reading import brief, listed
+from unspur._reading import brief, first_names
 from unspur._typing import Array, BoolArray, IntArray
 from unspur.exceptions import InputError, LabelError, NotFiniteError
 from unspur.labels import class_label, missing_values
@@ -243,7 +243,7 @@ class _Labels:
                 hint = f" Did you mean {close[0]!r}?" if close else ""
                 raise LabelError(
                     f"Batch {number} has no labels: {self.name}={self.key!r} is a key of the batches, and this one has "
-                    f"{listed(list(inputs))}.{hint}"
+                    f"{first_names(list(inputs))}.{hint}"
                 )
             values = np.asarray(to_numpy(inputs[self.key]))
         elif self._each is not None:
@@ -317,8 +317,8 @@ def _size(number: int, inputs: Mapping[str, Any]) -> int:
         if isinstance(value, torch.Tensor) and value.ndim:
             return len(value)
     raise InputError(
-        f"Batch {number} holds no tensor ({listed(list(inputs)) or 'it is empty'}). Ask the tokenizer for tensors: "
-        "return_tensors='pt'."
+        f"Batch {number} holds no tensor ({first_names(list(inputs)) or 'it is empty'}). Ask the tokenizer for "
+        "tensors: return_tensors='pt'."
     )
 
 

@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from unspur._extras import require
-from unspur._reading import listed
+from unspur._reading import first_names
 from unspur.exceptions import InputError, NothingRemovedWarning
 from unspur.subspace import AffineMap, Subspace
 
@@ -49,8 +49,7 @@ def as_module(removal: Any, *, dtype: torch.dtype | None = None) -> RemovalModul
     ----------
     removal : AffineMap or fitted remover; of a `RobustClassifier`, its removal (`fold` gives all of it).
     dtype : of the buffers, ``torch.float32`` or ``torch.float64``. When None, torch's default dtype, as for other
-        modules, but float32 where that is a half type. Use ``torch.float64`` where rows of that type shall keep their
-        digits.
+        modules, but float32 where that is a half type. Use ``torch.float64`` to keep float64 rows at full precision.
     """
     require("A removal as a module needs", "torch")
     from unspur.surgery.modules import RemovalModule
@@ -121,8 +120,8 @@ def attach(
     tuple, a list or a mapping such as a ``ModelOutput`` of transformers; the rest of that stays as it is. If more than
     one tensor in it has as many features as the removal, `output` must name the one that the network goes on with.
     Gradients flow. With activation checkpointing, call ``backward`` inside the block, since it runs the forward pass
-    again. A block in which the module does not run issues a NothingRemovedWarning; so it is with a model that was
-    compiled (``torch.compile``) and called before the block, which takes no notice of it.
+    again. A block in which the module does not run issues a NothingRemovedWarning. The same happens with a model that
+    was compiled (``torch.compile``) and called before the block: it ignores the hook.
 
     Parameters
     ----------
@@ -363,7 +362,7 @@ def find_module(model: Any, path: str) -> Any:
     hint = (
         f"Close: {', '.join((ending + close)[:5])}."
         if close or ending
-        else f"It has {listed(names) or 'no modules inside'}."
+        else f"It has {first_names(names) or 'no modules inside'}."
     )
     raise InputError(f"{type(model).__name__} has no module {path!r}. {hint} model.named_modules() lists all.")
 

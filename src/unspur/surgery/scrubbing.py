@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 _CHANGING = (
     "The batches have {} rows this time, and had {:,} before: they change from pass to pass. A DataLoader that "
     "shuffles leaves out other rows each time if drop_last=True; pass drop_last=False. Only LEACE, SAL and "
-    "SPLINCE can do with rows that change."
+    "SPLINCE can handle rows that change."
 )
 #: Most layers of a file.
 MAX_LAYERS = 10_000
@@ -155,13 +155,13 @@ def scrub(
         for layer, place in places.items():
             for before, fitted in list(removals.items())[-1:]:
                 attached.enter_context(Attachment(model, before, fitted.removal_, output=places[before]))
-            with _naming(layer):
+            with _name_layer_in_errors(layer):
                 removals[layer] = fit(clone(remover), survey, rows_at(model, layer, place, labelled))
     return Scrubbing(MappingProxyType(removals), MappingProxyType(places), labelled.pooling)
 
 
 @contextmanager
-def _naming(layer: str) -> Iterator[None]:
+def _name_layer_in_errors(layer: str) -> Iterator[None]:
     """Context in which errors about the input name the layer, if they do not yet."""
     try:
         yield

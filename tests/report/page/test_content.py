@@ -10,7 +10,16 @@ import pytest
 from PIL import Image
 
 from tests.report.making import HOSTILE, Pictures, Texts, closed_form_findings, photo_findings, toy_findings
-from unspur.report.page.content import axes_that_fit, first_pair, packed, safe_json, sheet, shrunk, sources, within
+from unspur.report.page.content import (
+    axes_that_fit,
+    clip_texts,
+    first_pair,
+    safe_json,
+    scatter_data,
+    sources,
+    thumbnail_sheet,
+    thumbnails,
+)
 from unspur.report.results import Axis, View
 
 
@@ -24,10 +33,10 @@ def unpacked(data, name):
 def test_scores_come_back_to_a_pixel():
     found = toy_findings()
     axes = axes_that_fit(found)
-    data = packed(found, axes, None)
+    data = scatter_data(found, axes, None)
     for name, scores in (("before", found.view.before), ("after", found.view.after)):
         reach = np.array(data["high"]) - np.array(data["low"])
-        error = np.abs(unpacked(data, name) - scores[found.shown][:, axes]) / reach
+        error = np.abs(unpacked(data, name) - scores[found.drawn_rows][:, axes]) / reach
         assert error.max() < 1e-4  # a screen has some thousand pixels
     assert np.abs(unpacked(data, "before") - unpacked(data, "after")).max() > 0.1  # and the two are not the same
 
@@ -36,7 +45,7 @@ def test_only_shown_rows_are_packed_and_groups_that_are_not_known_say_so():
     found = toy_findings()
     group = found.group.copy()
     group[3] = -1
-    data = packed(replace(found, shown=np.array([3, 5, 8]), group=group), axes_that_fit(found), None)
+    data = scatter_data(replace(found, drawn_rows=np.array([3, 5, 8]), group=group), axes_that_fit(found), None)
     assert data["rows"] == 3
     assert data["ids"] == [found.ids[i] for i in (3, 5, 8)]
     codes = np.frombuffer(base64.b64decode(data["group"]), dtype="<u2").tolist()
@@ -45,8 +54,8 @@ def test_only_shown_rows_are_packed_and_groups_that_are_not_known_say_so():
 
 def test_means_are_of_all_rows_and_missing_groups_have_none():
     found = toy_findings()
-    few = replace(found, shown=found.shown[:10], group=np.where(found.group == 2, 1, found.group))
-    before, _ = packed(few, [0, 1], None)["means"]
+    few = replace(found, drawn_rows=found.drawn_rows[:10], group=np.where(found.group == 2, 1, found.group))
+    before, _ = scatter_data(few, [0, 1], None)["means"]
     assert before[0] == pytest.approx(found.view.before[found.group == 0][:, [0, 1]].mean(axis=0), rel=1e-5)
     assert before[2] == [None, None]
 
@@ -60,17 +69,17 @@ def test_json_survives_and_holds_nothing_that_a_page_could_read(text):
 
 def test_texts_are_cut_to_a_budget():
     texts = ["word " * 400] * 500
-    assert all(len(text) <= 160 for text in within(texts, 160, 10**6))
-    small = within(texts, 160, 20_000)
+    assert all(len(text) <= 160 for text in clip_texts(texts, 160, 10**6))
+    small = clip_texts(texts, 160, 20_000)
     assert len(safe_json(small).encode()) <= 20_000
     assert small[0].endswith("…")
-    assert within(["short"], 160, 10**6) == ["short"]
+    assert clip_texts(["short"], 160, 10**6) == ["short"]
 
 
 def test_pairs_of_texts_are_one_line():
     found = toy_findings()
     pairs = Texts([("a premise", "a hypothesis")] * len(found.ids))
-    assert packed(replace(found, content=pairs), [0, 1], None)["texts"][0] == "a premise ∥ a hypothesis"
+    assert scatter_data(replace(found, content=pairs), [0, 1], None)["texts"][0] == "a premise ∥ a hypothesis"
 
 
 def test_first_is_a_spurious_direction_against_a_main_task_one_or_else_last_layers():
@@ -80,7 +89,7 @@ def test_first_is_a_spurious_direction_against_a_main_task_one_or_else_last_laye
     without = closed_form_findings()
     x, y = first_pair(without, axes_that_fit(without))
     assert without.view.axes[x].role == "spurious"
-    assert without.view.axes[y].role == "layer"
+    assert without.view.axes[y].role == "head"
 
 
 def test_many_directions_are_cut_to_the_budget_but_every_role_stays():
@@ -88,13 +97,13 @@ def test_many_directions_are_cut_to_the_budget_but_every_role_stays():
     axes = (
         *(Axis(f"a {k}", "spurious") for k in range(m - 3)),
         Axis("b", "main"),
-        Axis("c", "layer"),
-        Axis("d", "layer"),
+        Axis("c", "head"),
+        Axis("d", "head"),
     )
     view = View(axes, np.zeros((n, m)), np.zeros((n, m)), np.eye(m), None, None)
-    kept = axes_that_fit(replace(found, view=view, shown=np.arange(n)))
+    kept = axes_that_fit(replace(found, view=view, drawn_rows=np.arange(n)))
     assert 2 < len(kept) < m
-    assert {axes[k].role for k in kept} == {"spurious", "main", "layer"}
+    assert {axes[k].role for k in kept} == {"spurious", "main", "head"}
     assert axes_that_fit(found) == list(range(len(found.view.axes)))
 
 
@@ -115,8 +124,8 @@ def decoded(address):
 
 
 def test_every_tile_shows_its_row(coloured):
-    pictures = shrunk(coloured, range(9), ())
-    made = sheet([pictures[k] for k in range(9)], 10**6)
+    pictures = thumbnails(coloured, range(9), ())
+    made = thumbnail_sheet([pictures[k] for k in range(9)], 10**6)
     whole = decoded(made.source)
     for k in range(9):
         row, column = divmod(k, made.columns)
@@ -126,14 +135,14 @@ def test_every_tile_shows_its_row(coloured):
 
 
 def test_rows_are_loaded_once(coloured):
-    shrunk(coloured, [0, 1, 1, 2], [2, 3])
+    thumbnails(coloured, [0, 1, 1, 2], [2, 3])
     assert coloured.loaded.tolist() == [1, 1, 1, 1, 0, 0, 0, 0, 0]
 
 
 def test_a_small_budget_means_smaller_tiles_then_fewer_and_says_so():
     noise = Pictures(np.random.default_rng(0).random((60, 64, 64, 3)).astype(np.float32))
-    pictures = list(shrunk(noise, range(60), ()).values())
-    large, small, tiny = (sheet(pictures, budget) for budget in (10**7, 36_000, 2_400))
+    pictures = list(thumbnails(noise, range(60), ()).values())
+    large, small, tiny = (thumbnail_sheet(pictures, budget) for budget in (10**7, 36_000, 2_400))
     assert large.size == 64
     assert small.size < large.size
     assert small.count == 60
@@ -144,7 +153,7 @@ def test_a_small_budget_means_smaller_tiles_then_fewer_and_says_so():
 
 def test_single_pictures_share_their_budget():
     noise = Pictures(np.random.default_rng(0).random((8, 192, 192, 3)).astype(np.float32))
-    pictures = list(shrunk(noise, (), range(8)).values())
+    pictures = list(thumbnails(noise, (), range(8)).values())
     assert sum(map(len, sources(pictures, 40_000))) <= 40_000
     assert sum(map(len, sources(pictures, 10**7))) > 40_000
     none_left = sources(pictures, 2_000)
@@ -154,4 +163,4 @@ def test_single_pictures_share_their_budget():
 
 
 def test_no_pictures_no_sheet():
-    assert sheet([], 1000) is None
+    assert thumbnail_sheet([], 1000) is None

@@ -134,7 +134,7 @@ def test_five_thousand_rows_with_colour_pictures_stay_below_three_megabytes():
 def test_rows_and_directions_that_are_left_out_are_counted():
     found = toy_findings()
     assert "All 600 test rows are drawn." in render(found)
-    assert "Of 600 test rows 100 are drawn." in render(replace(found, shown=np.arange(100)))
+    assert "Of 600 test rows 100 are drawn." in render(replace(found, drawn_rows=np.arange(100)))
     group = found.group.copy()
     group[:7] = -1
     assert "In 7 test rows the concept is not known" in render(replace(found, group=group))
@@ -185,9 +185,9 @@ def test_every_penalty_is_on_the_page_with_what_depends_on_it():
     found = photo_findings()
     text = " ".join(re.sub(r"<[^>]+>", " ", render(found)).split())
     for line in found.results:
-        for layer in (line, line.weighted):
-            assert f"{100 * layer.accuracy.worst:.1f}" in text
-            assert f"{layer.penalty:g}" in text
+        for head in (line, line.weighted):
+            assert f"{100 * head.accuracy.worst:.1f}" in text
+            assert f"{head.penalty:g}" in text
     assert found.selection_notes[0] in text
     assert "This table is not used to choose." in text
     lines = text.split("This table is not used to choose.")[1]

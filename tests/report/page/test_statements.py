@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from tests.report.making import toy_findings
+from unspur.metrics import PairedDifference
 from unspur.report.page import formatting as words
-from unspur.report.page.charts import leaks, tiles
+from unspur.report.page.charts import leakage_sections, tiles
 from unspur.report.page.formatting import ends_of_paths
 from unspur.report.page.verdict import subspaces, verdict
-from unspur.report.results import Change
 
 FOUND = toy_findings()
 
@@ -23,7 +23,7 @@ def network(linear: bool, mlp: bool) -> str:
     found = replace(
         FOUND, results=(FOUND.before, after, *FOUND.results[2:]), nonlinear={"background": seen if mlp else unseen}
     )
-    return next(part["says"] for part in leaks(found)["parts"] if "network" in part["title"])
+    return next(part["says"] for part in leakage_sections(found)["parts"] if "network" in part["title"])
 
 
 def test_a_network_finds_more_than_a_linear_probe_only_where_that_finds_nothing():
@@ -58,11 +58,12 @@ def test_a_score_has_three_figures_of_the_largest(value, reach, said):
 
 
 def test_the_network_is_asked_before_and_after():
-    (part,) = (part for part in leaks(FOUND)["parts"] if "network" in part["title"])
+    (part,) = (part for part in leakage_sections(FOUND)["parts"] if "network" in part["title"])
     assert [probe["rows"] for probe in part["probes"]] == ["original rows", "after JSE"]
     assert part["probes"][0]["figure"] == f"{100 * FOUND.nonlinear_before['background'].accuracy:.1f}"
     assert part["probes"][1]["figure"] == f"{100 * FOUND.nonlinear['background'].accuracy:.1f}"
-    (part,) = (part for part in leaks(replace(FOUND, nonlinear_before={}))["parts"] if "network" in part["title"])
+    sections = leakage_sections(replace(FOUND, nonlinear_before={}))["parts"]
+    (part,) = (part for part in sections if "network" in part["title"])
     assert [probe["rows"] for probe in part["probes"]] == ["after JSE"]  # of findings that do not have it
     was = words.percent(FOUND.nonlinear_before["background"].accuracy, 0)
     assert re.search(rf"small network.*, where it was {was} \(.*\) before\.", " ".join(verdict(FOUND)))
@@ -72,7 +73,7 @@ def test_the_network_is_asked_before_and_after():
 def test_the_chart_of_a_tile_has_a_scale_that_its_marks_keep_to():
     for change in (0.001, -0.066, 0.42):
         low, high = change - 0.02, change + 0.02
-        after = replace(FOUND.after, average_change=Change(change, low, high), weighted=None)
+        after = replace(FOUND.after, average_change=PairedDifference(change, low, high), weighted=None)
         found = tiles(replace(FOUND, results=(FOUND.before, after, *FOUND.results[2:])))
         assert all(tile.ticks for tile in found)
         average = next(tile for tile in found if tile.label == "average over rows")

@@ -13,11 +13,11 @@ from tests.report.making import (
     several_findings,
     toy_findings,
 )
+from unspur.metrics import PairedDifference
 from unspur.report.page import accuracy_verdict, verdict
 from unspur.report.page import formatting as words
 from unspur.report.page.charts import tiles
-from unspur.report.page.verdict import further
-from unspur.report.results import Change
+from unspur.report.page.verdict import context_sentences
 
 
 def said(findings):
@@ -26,7 +26,7 @@ def said(findings):
 
 def with_change(low, high):
     found = toy_findings()
-    after = replace(found.after, average_change=Change((low + high) / 2, low, high))
+    after = replace(found.after, average_change=PairedDifference((low + high) / 2, low, high))
     return replace(found, results=(found.before, after, *found.results[2:]))
 
 
@@ -144,7 +144,7 @@ def with_accuracy(of_worst, rows=100):
         correct.flat[1] = round(share * rows)
         return replace(line, accuracy=replace(line.accuracy, rows=counts, correct=correct), worst_change=change)
 
-    up = Change(0.1, 0.05, 0.15)
+    up = PairedDifference(0.1, 0.05, 0.15)
     lines = judged(found.before, of_worst - 0.1, None), judged(found.after, of_worst, up)
     return replace(found, results=(*lines, *found.results[2:]))
 
@@ -232,7 +232,11 @@ def beside(worst, average, n_removed=1, after=3):
 
 
 def test_simpler_methods_that_do_as_well_are_named_by_their_intervals():
-    near, worse, better = Change(0.01, -0.02, 0.04), Change(-0.05, -0.08, -0.02), Change(0.05, 0.02, 0.08)
+    near, worse, better = (
+        PairedDifference(0.01, -0.02, 0.04),
+        PairedDifference(-0.05, -0.08, -0.02),
+        PairedDifference(0.05, 0.02, 0.08),
+    )
     text = said(beside(near, near))
     assert "LEACE, with 1 direction instead of 3, does as well, as far as these rows tell: " in text
     assert "The difference is +1.0 point (−2.0 to +4.0), and +1.0 point (−2.0 to +4.0) on average over groups" in text
@@ -242,10 +246,11 @@ def test_simpler_methods_that_do_as_well_are_named_by_their_intervals():
 
 
 def test_what_does_as_well_comes_first_after_the_verdict():
-    near, far = Change(0.01, -0.02, 0.04), Change(-0.1, -0.12, -0.08)
-    first, second, *_ = (str(sentence).partition(",")[0] for sentence in further(beside(near, near)))
+    near, far = PairedDifference(0.01, -0.02, 0.04), PairedDifference(-0.1, -0.12, -0.08)
+    first, second, *_ = (str(sentence).partition(",")[0] for sentence in context_sentences(beside(near, near)))
     assert (first, second) == ("A group-weighted head on the original rows", "LEACE")
-    assert "LEACE" not in [str(sentence).partition(",")[0] for sentence in further(beside(far, far))]  # the control
+    control = [str(sentence).partition(",")[0] for sentence in context_sentences(beside(far, far))]
+    assert "LEACE" not in control
 
 
 def test_nothing_is_recommended_where_nothing_was_removed():
@@ -260,22 +265,24 @@ def test_a_group_weighted_layer_without_removal_is_told_either_way():
     found = toy_findings()
     weighted = replace(
         found.before.weighted,
-        worst_relative_to_removal=Change(0.01, -0.02, 0.04),
-        average_relative_to_removal=Change(0.0, -0.01, 0.01),
+        worst_relative_to_removal=PairedDifference(0.01, -0.02, 0.04),
+        average_relative_to_removal=PairedDifference(0.0, -0.01, 0.01),
     )
 
-    def told(layer):
-        return said(replace(found, results=(replace(found.before, weighted=layer), *found.results[1:])))
+    def told(head):
+        return said(replace(found, results=(replace(found.before, weighted=head), *found.results[1:])))
 
     start = "A group-weighted head on the original rows, without a removal, does "
     assert start + "as well, as far as these rows tell: " in told(weighted)
-    assert start + "less well: " in told(replace(weighted, worst_relative_to_removal=Change(-0.1, -0.15, -0.05)))
+    assert start + "less well: " in told(
+        replace(weighted, worst_relative_to_removal=PairedDifference(-0.1, -0.15, -0.05))
+    )
     assert start not in told(None)
 
 
 def test_the_last_line_is_a_command():
     found = with_accuracy(0.8, 1000)
-    lost = Change(-0.2, -0.25, -0.15)
+    lost = PairedDifference(-0.2, -0.25, -0.15)
     alone = replace(found.before.weighted, worst_relative_to_removal=lost, average_relative_to_removal=lost)
     others = tuple(replace(line, worst_relative_to_removal=lost) for line in found.results[2:])
     results = (replace(found.before, weighted=alone), found.after, *others)
@@ -337,6 +344,6 @@ def test_numbers_in_words():
     assert words.statistic(-598.4) == "−598"
     assert words.statistic(-2.0e11) == "−2.0 × 10¹¹"
     assert words.p_value(0.0) == "< 0.0001"
-    assert words.listed(["a", "b", "c"]) == "a, b and c"
+    assert words.join_with_and(["a", "b", "c"]) == "a, b and c"
     assert words.count(12345) == "12\u202f345"
     assert words.plural(1, "direction") == "1 direction"

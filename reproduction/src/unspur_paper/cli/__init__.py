@@ -1,4 +1,4 @@
-"""The command line of the reproduction: one file per verb, imported when the verb is asked for."""
+"""The command line of the reproduction: one file per command, imported when it is asked for."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ SECTIONS = {
     },
 }
 EPILOG = """\
-`unspur-paper VERB --help` shows the options of a verb and an example.
+`unspur-paper COMMAND --help` shows the options of a command and an example.
 Exit codes are those of unspur."""
 
 
 @click.group(
     cls=Program,
     sections=SECTIONS,
-    home=__name__,
+    package=__name__,
     epilog=EPILOG,
-    subcommand_metavar="VERB [OPTIONS] …",
+    subcommand_metavar="COMMAND [OPTIONS] …",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
 )
 @click.version_option(__version__, prog_name="unspur-paper", message="%(prog)s %(version)s")

@@ -13,10 +13,10 @@ import numpy as np
 
 from unspur._typing import Array
 from unspur.cli.completion import columns_of, one_of
-from unspur.cli.console import echo_json, say, say_where
+from unspur.cli.console import echo_json, print_path, say
 from unspur.cli.embed import workers_option
 from unspur.cli.options import LocalPath, force_option, given_once, json_option, outside_option, seed_option
-from unspur.embed.base import NetworkEncoder, Precision, opacity
+from unspur.embed.base import NetworkEncoder, Precision
 from unspur.embed.embedding import embed
 from unspur.embed.examples import Examples, TableExamples
 from unspur.embed.registry import ENCODERS, load_encoder
@@ -32,7 +32,7 @@ from unspur_paper.datasets.squares import Squares
 from unspur_paper.datasets.waterbirds import Composites
 from unspur_paper.experiments.stores import EMBEDDINGS, tuned_folder
 from unspur_paper.networks.finetuning import finetune
-from unspur_paper.networks.maps import write_maps
+from unspur_paper.networks.maps import opacity, write_maps
 from unspur_paper.networks.prepared import AT_ONCE
 from unspur_paper.networks.training import Balance, Optimizer, Training, paper_training
 from unspur_paper.networks.training_data import label_of
@@ -339,7 +339,7 @@ def _require_possible(
     _require_folder(network, "the network")
     store = is_store(folder)
     if folder.is_dir() and not store and any(not path.name.startswith(".") for path in folder.iterdir()):
-        raise OutputExistsError(f"{folder} is no embedding store and holds other files. Name a folder of its own.")
+        raise OutputExistsError(f"{folder} is not an embedding store and holds other files. Name a folder of its own.")
     if store and not overwrite:
         _require_rows_of(network, folder)
     if not maps:
@@ -450,7 +450,7 @@ def _tell(store: EmbeddingStore, network: Path, training: Mapping[str, Any], *, 
         f"validation accuracy {100 * last['validation_accuracy']:.1f} %"
         + (f", adversary {100 * last['adversary_balanced_accuracy']:.1f} %" if "adversary_loss" in last else "")
     )
-    say_where("Network", network)
-    say_where("Store", store.folder)
+    print_path("Network", network)
+    print_path("Store", store.folder)
     say(f"{len(store)} rows × {store.rows.shape[1]}", indent="  ")
     say(f"Next: unspur embed … --encoder {shlex.quote(str(network))}, or unspur-paper reproduce")

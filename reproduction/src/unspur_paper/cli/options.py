@@ -1,4 +1,4 @@
-"""Options that the verbs share."""
+"""Options that the commands share."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from unspur._files import refuse_existing
 from unspur._typing import Array
 from unspur.cli.console import say
 from unspur.cli.options import force_option, seed_option
-from unspur.embed.base import opacity, square
+from unspur.embed.base import resize_and_crop
 from unspur.exceptions import InputError
 from unspur_paper.datasets.celeba import MOUTH, CelebA
 from unspur_paper.datasets.waterbirds import BACKGROUNDS, Composites
@@ -19,6 +19,7 @@ from unspur_paper.experiments.changed_pictures import changed_pictures
 from unspur_paper.experiments.gradcam_pictures import LookedAt, gradcam_pictures
 from unspur_paper.experiments.reproduce import find_experiments
 from unspur_paper.experiments.stores import EMBEDDINGS
+from unspur_paper.networks.maps import opacity
 from unspur_paper.report.gradcam_page import BIRDS, FACES, Pictures, write_maps_page
 from unspur_paper.report.picture_page import species, write_changed, write_gallery
 
@@ -101,6 +102,6 @@ def _as_shown(whole: Composites | CelebA, looked: LookedAt) -> Pictures:
 
         i = number[name]
         mask = whole.mask(MOUTH) if isinstance(whole, CelebA) else whole.mask(i)
-        return Image.fromarray(square(whole[i], preparation)), opacity(mask, preparation)
+        return Image.fromarray(resize_and_crop(whole[i], preparation)), opacity(mask, preparation)
 
     return shown

@@ -12,7 +12,7 @@ import click
 from unspur._extras import command
 from unspur._files import hold
 from unspur.cli.completion import one_of
-from unspur.cli.console import echo_json, say, say_where
+from unspur.cli.console import echo_json, print_path, say
 from unspur.cli.options import json_option
 from unspur.datasets import bayes_accuracy
 from unspur.exceptions import DataMissingError, InputError, UnspurError
@@ -151,7 +151,7 @@ def reproduce_command(
     if as_json:
         echo_json(done)
     else:
-        say_where("\nAll results", index)
+        print_path("\nAll results", index)
     if failures:
         raise UnspurError(f"{failures} cells failed; they have no record, and the same command tries them again.")
 

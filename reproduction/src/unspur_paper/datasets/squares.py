@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from unspur._files import atomic
 from unspur._reading import read_json
 from unspur._typing import Array
-from unspur.embed.base import Preparation, square
+from unspur.embed.base import Preparation, resize_and_crop
 from unspur.embed.examples import Examples, Kind, as_rgb, digest_of, loaded_batches
 
 
@@ -102,7 +102,7 @@ def fill(whole: Examples, path: Path, numbers: Sequence[int], workers: int | Non
     side = pixels.shape[1]
     every = Preparation(resize=side, crop=side, mean=(0.0,) * 3, scale=(1.0,) * 3)
     done = 0
-    for batch in loaded_batches(lambda i: square(as_rgb(whole[i]), every), numbers, 64, workers):
+    for batch in loaded_batches(lambda i: resize_and_crop(as_rgb(whole[i]), every), numbers, 64, workers):
         for picture in batch:
             pixels[numbers[done]] = picture
             done += 1

@@ -108,7 +108,7 @@ def _chosen(data: Mapping[str, Any], embedded: Embedded, rng: np.random.Generato
     """What a run of the dataset sees."""
     if data["name"] in FINETUNED:
         return _pairs(data, embedded, rng) if without_marks(data) else _all(data, embedded)
-    return _birds(data, embedded, rng) if data["name"] == "waterbirds" else _faces(data, embedded, rng)
+    return {"waterbirds": _birds, "celeba": _faces}[data["name"]](data, embedded, rng)
 
 
 def _birds(data: Mapping[str, Any], embedded: Embedded, rng: np.random.Generator) -> Chosen:

@@ -113,6 +113,8 @@ DATASETS: dict[str, dict[str, Setting]] = {
 #: Those that are read from embedding stores.
 EMBEDDED = frozenset(name for name, settings in DATASETS.items() if "encoder" in settings)
 
+#: Those with an embedding store for each run, since their examples are composed anew.
+STORE_PER_RUN = ("waterbirds",)
 #: Those whose network was trained for the run, and the data that it was trained on.
 FINETUNED = {
     "waterbirds-finetuned": "waterbirds",

@@ -24,7 +24,7 @@ from typing import Any
 from unspur._typing import Array
 from unspur.embed.store import MANIFEST, PROGRESS, EmbeddingStore, read_manifest
 from unspur.exceptions import DataMissingError, InputError
-from unspur_paper.experiments.registry import FINETUNED, MADE_UP, MADE_UP_PIXELS, without_marks
+from unspur_paper.experiments.registry import FINETUNED, MADE_UP, MADE_UP_PIXELS, STORE_PER_RUN, without_marks
 from unspur_paper.experiments.synthetic import DIGEST, synthetic_rows, synthetic_training
 from unspur_paper.networks.maps import read_maps
 
@@ -44,7 +44,7 @@ class Embedded:
 def store_folder(embeddings: Path, dataset: str, encoder: str, seed: int) -> Path:
     """The folder of one store."""
     folder = embeddings / dataset / _plain(encoder)
-    return folder / f"seed-{seed}" if dataset == "waterbirds" else folder
+    return folder / f"seed-{seed}" if dataset in STORE_PER_RUN else folder
 
 
 def tuned_folder(
@@ -130,8 +130,8 @@ def found_folder(data: Mapping[str, Any], run: int, embeddings: Path) -> Path:
 
 
 def _require_labels(data: Mapping[str, Any], folder: Path) -> None:
-    """Networks for faces are trained for one pair of attributes."""
-    if data["name"] != "celeba-finetuned":
+    """Networks of datasets whose labels can be chosen are trained for one pair of labels."""
+    if data["name"] not in FINETUNED or "main" not in data:
         return
     there = read_manifest(folder).get("dataset", {}).get("settings", {})
     if any(there.get(name) != data[name] for name in ("main", "concept")):
@@ -143,7 +143,7 @@ def _require_labels(data: Mapping[str, Any], folder: Path) -> None:
 
 def _of_frozen(data: Mapping[str, Any], run: int, embeddings: Path) -> tuple[Path, str]:
     """Folder of a store, and the command that makes it."""
-    seed = f" --seed {run}" if data["name"] == "waterbirds" else ""
+    seed = f" --seed {run}" if data["name"] in STORE_PER_RUN else ""
     command = f"embed {data['name']} --root DATA --encoder {data['encoder']}{seed}"
     return store_folder(embeddings, data["name"], data["encoder"], run), command
 
@@ -156,6 +156,6 @@ def _of_tuned(data: Mapping[str, Any], run: int, embeddings: Path) -> tuple[Path
     command = f"finetune {source} --root DATA --encoder {data['encoder']}"
     named = "".join(f" --{name}" for name, asked in kind.items() if asked)
     command += f" --seed {run}{named}" if named else f" --p {p:g} --seed {run}"
-    if source == "celeba":
+    if "main" in data:
         command += f" --main '{data['main']}' --concept '{data['concept']}'"
     return folder, command + (f" --adversary {adversary:g}" if adversary else "")

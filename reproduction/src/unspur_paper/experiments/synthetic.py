@@ -31,7 +31,7 @@ def synthetic_rows(data: Mapping[str, Any], run: int) -> Rows:
     rng = np.random.default_rng([run, 0xFACE])
     if data["name"] in FINETUNED:
         return _pairs(rng) if without_marks(data) else _trained_on(data, rng)
-    return _birds(rng) if data["name"] == "waterbirds" else _faces(data, rng)
+    return {"waterbirds": _birds, "celeba": _faces}[data["name"]](data, rng)
 
 
 def synthetic_training(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def synthetic_training(data: Mapping[str, Any]) -> dict[str, Any]:
     return {"history": [{"epoch": 1, "validation_accuracy": 0.9, **adversary}], "kept_epoch": 1}
 
 
-def _birds(rng: np.random.Generator) -> Rows:
+def _birds(_: Mapping[str, Any], rng: np.random.Generator) -> Rows:
     """Every bird on land and on water; one in four is a waterbird."""
     rows, y, background, split = _twins(0.25, rng)
     species = np.where(y == 1, "001.Some_Gull", "002.Some_Wren")

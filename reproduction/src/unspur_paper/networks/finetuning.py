@@ -213,7 +213,7 @@ class _Run:
         """Have the encoder embed again, and say by its digest what it is now."""
         self.optimizer.zero_grad(set_to_none=True)
         self.encoder.network.requires_grad_(False).eval()
-        self.encoder.weights_changed()
+        self.encoder.update_digest()
 
     def _epoch(self, bar: Any) -> None:
         """The steps of an epoch that are not done yet."""

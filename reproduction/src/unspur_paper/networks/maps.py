@@ -33,7 +33,7 @@ from unspur._files import atomic, disk_error, hold
 from unspur._reading import NUMBER, brief, load_npy, read_json, require_kinds
 from unspur._typing import Array
 from unspur._version import __version__
-from unspur.embed.base import Preparation, Where
+from unspur.embed.base import Device, Preparation, resize_and_crop
 from unspur.embed.embedding import DISK_FULL_ERRORS, LOCK
 from unspur.embed.examples import Examples, loaded_batches
 from unspur.embed.store import MANIFEST, Reduction, read_manifest
@@ -69,7 +69,7 @@ class Mapped(Protocol):
         """Numbers in an embedding."""
 
     @property
-    def where(self) -> Where:
+    def where(self) -> Device:
         """Device and precision."""
 
     def prepare(self, example: Any) -> Any:
@@ -277,6 +277,11 @@ class _Mapping:
         if not np.abs(found).max() <= np.finfo(np.float16).max:  # also of NaN
             raise InputError(f"{encoder.name} made maps that are not finite, or too large for float16.")
         return found
+
+
+def opacity(mask: Any, preparation: Preparation) -> NDArray[np.float32]:
+    """A mask (PIL, L) cut and scaled like its picture, shape (crop, crop): 0 outside, 1 inside."""
+    return np.asarray(resize_and_crop(mask, preparation) / 255.0, dtype=np.float32)
 
 
 def onto_cells(mask: Array, grid: tuple[int, int]) -> NDArray[np.float32]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from unspur._extras import require
 from unspur._reading import NUMBER, brief, read_json, require_kinds
-from unspur.embed.base import NetworkEncoder, Where
+from unspur.embed.base import Device, NetworkEncoder
 from unspur.embed.huggingface import Pooling
 from unspur.embed.registry import ENCODERS, could_be_on_the_hub, load_encoder
 from unspur.exceptions import ArtifactError, InputError, OutputExistsError, Parameter
@@ -71,7 +71,7 @@ def tuned(folder: Path, encoder: NetworkEncoder) -> NetworkEncoder:
     parts, _ = load_checkpoint(path)
     restore(encoder.network, parts.get("network", {}), path)
     encoder.network.eval()
-    encoder.weights_changed()
+    encoder.update_digest()
     if encoder.digest != record["digest"]:
         raise ArtifactError(f"{path} is not the network of {RECORD}, or was trained from another version of the base.")
     encoder.name = f"{encoder.name} fine-tuned"
@@ -115,7 +115,7 @@ def _base(folder: Path, device: str = "auto", precision: Any = "auto", kind: Any
     """The network that the one in `folder` was trained from; its settings and code are needed, whatever the weights."""
     address = str(read_record(folder)["base"]["address"])
     require(f"{folder} needs", "torch", extra="encoders")
-    Where.choose(device, precision)  # what is wrong with these is not wrong with the base
+    Device.choose(device, precision)  # what is wrong with these is not wrong with the base
     try:
         base = load_encoder(
             address, device=device, precision=precision, kind=kind, pooling=pooling_in_experiments(address)

@@ -7,9 +7,9 @@
     gradcam_grid                        saliency maps of heads
     write                               .svg, .pdf, .eps or .png, the same bytes each time
 
-Every function returns a `matplotlib.figure.Figure` that pyplot knows nothing of. Methods and groups have the colours
-that they have in the report page. Settings of matplotlib (a style, another font size) have no effect on the figures and
-are not changed.
+Every function returns a `matplotlib.figure.Figure` that is not registered with pyplot. Methods and groups have the
+colours that they have in the report page. Settings of matplotlib (a style, another font size) have no effect on the
+figures and are not changed.
 """
 
 from unspur.report.figures.charts import curves, group_bars, ladder

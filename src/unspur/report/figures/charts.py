@@ -407,14 +407,11 @@ class _Rung:
 
 
 def _parts(trace: Trace | Traces | Findings) -> Mapping[str, Trace]:
+    parts: Mapping[str, Trace] = {}
     if isinstance(trace, Findings):
-        parts: Mapping[str, Trace] = trace.traces
-    elif isinstance(trace, Traces):
+        parts = trace.traces
+    elif isinstance(trace, Trace | Traces):
         parts = trace.parts
-    elif isinstance(trace, Trace):
-        parts = {"": trace}
-    else:
-        parts = {}
     if not any(len(part) for part in parts.values()):
         what = f"{trace.method} tested no directions" if isinstance(trace, Findings) else f"got {type(trace).__name__}"
         raise InputError(f"A ladder needs the tests of a fit: `trace_` of JSE or INLP, or findings of one; {what}.")

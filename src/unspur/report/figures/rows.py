@@ -29,7 +29,7 @@ from unspur.report.results import Axis, Boundary, Findings, SaliencyMaps, View
 
 #: Scatters of more rows are pixels in vector files, whose size would grow with every row.
 MAX_VECTOR_ROWS = 20_000
-_ROLES = {"spurious": " (spurious)", "main": " (main task)", "layer": ""}
+_ROLES = {"spurious": " (spurious)", "main": " (main task)", "head": ""}
 #: Parts of a panel, and how many of them a scatter takes; densities take the rest.
 _PARTS, _SCATTER_PARTS, _COLLAPSED_PARTS = 13, 10, 3
 #: A scatter whose rows lie within this share of the range is drawn as a line.
@@ -60,8 +60,7 @@ def subspaces(
     --------
     >>> from unspur import JSE
     >>> from unspur.datasets import make_toy
-    >>> from unspur.report.measuring import measure
-    >>> from unspur.report import figures
+    >>> from unspur.report import figures, measure
     >>> train, test = make_toy(1000, rho=0.8, random_state=0), make_toy(1000, rho=0.0, random_state=1)
     >>> jse = JSE(random_state=0).fit(train.Z, train.y, concept=train.concept)
     >>> found = measure(jse, (train.Z, train.y, train.concept), (test.Z, test.y, test.concept), concept="background")
@@ -70,8 +69,8 @@ def subspaces(
     """
     view, size = findings.view, inches(width)
     i, j = _chosen(view, x, y)
-    points = [scores[findings.shown][:, [i, j]] for scores in (view.before, view.after)]
-    group = np.asarray(findings.group)[findings.shown]
+    points = [scores[findings.drawn_rows][:, [i, j]] for scores in (view.before, view.after)]
+    group = np.asarray(findings.group)[findings.drawn_rows]
     limits = _limits(np.vstack(points))
     narrowest = _COLLAPSED_SHARE * (limits[0, 1] - limits[0, 0])
     parts = [_COLLAPSED_PARTS if np.ptp(part[:, 0]) < narrowest else _SCATTER_PARTS for part in points]
@@ -102,9 +101,9 @@ def _chosen(view: View, x: str | int | None, y: str | int | None) -> tuple[int, 
     first = _axis_number(view, x) if x is not None else None
     second = _axis_number(view, y) if y is not None else None
     if first is None:
-        first = next(k for k in [*order["spurious"], *order["main"], *order["layer"]] if k != second)
+        first = next(k for k in [*order["spurious"], *order["main"], *order["head"]] if k != second)
     if second is None:
-        second = next(k for k in [*order["main"], *order["layer"], *order["spurious"]] if k != first)
+        second = next(k for k in [*order["main"], *order["head"], *order["spurious"]] if k != first)
     if first == second:
         raise InputError(f"x and y are both {view.axes[first].name!r}; a plane needs two directions.")
     return first, second
@@ -308,7 +307,7 @@ def gradcam_grid(
     >>> import numpy as np
     >>> from PIL import Image
     >>> from unspur.report.results import SaliencyMaps
-    >>> from unspur.report import figures
+    >>> from unspur.report import figures, measure
     >>> maps = {name: np.random.default_rng(k).normal(size=(2, 7, 7)) for k, name in enumerate(["no removal", "JSE"])}
     >>> looks = SaliencyMaps(np.arange(2), [Image.new("RGB", (64, 64), "grey")] * 2, maps)
     >>> figures.gradcam_grid(looks, names=["a bird", "another"], classes=["landbird", "waterbird"])

@@ -22,7 +22,7 @@ from unspur._files import atomic, refuse_existing
 from unspur._version import __version__
 from unspur.report.page import charts, content, formatting
 from unspur.report.page.formatting import with_short_names
-from unspur.report.page.verdict import accuracy_verdict, further, sentences, subspaces, verdict
+from unspur.report.page.verdict import accuracy_verdict, context_sentences, sentences, subspaces, verdict
 from unspur.report.results import Findings
 
 __all__ = ["accuracy_verdict", "build", "check_page", "render", "verdict", "write_page"]
@@ -46,15 +46,15 @@ def render(findings: Findings, *, title: str | None = None) -> str:
         "style": style,
         "script": script,
         "sentences": sentences(findings),
-        "further": further(findings),
+        "further": context_sentences(findings),
         "tiles": charts.tiles(findings),
         "recommended": findings.recommended is not None,
         "accuracy": charts.accuracy_table(findings),
-        "penalties": charts.penalty_table(findings),
+        "penalties": charts.penalty_table_data(findings),
         "strengths": charts.strength_chart(findings),
         "ladders": charts.ladders(findings),
         "level": f"{100 * findings.significance_level:g}",
-        "leaks": charts.leaks(findings),
+        "leaks": charts.leakage_sections(findings),
         "audit_lines": charts.audit_lines(findings),
         "subspaces": subspaces(findings),
         "axes": [(place, findings.view.axes[k]) for place, k in enumerate(axes)],
@@ -62,7 +62,7 @@ def render(findings: Findings, *, title: str | None = None) -> str:
         "means": content.group_means(findings, axes),
         "digits": content.score_digits(findings, axes),
         "axis_choice": content.choice_of_axes(findings, axes),
-        "meanings": content.meanings(findings, pictures),
+        "meanings": content.direction_examples(findings, pictures),
         "pixels": content.pixel_rows(findings),
         "saliency": content.saliency_rows(findings),
         "covariance": [
@@ -73,19 +73,19 @@ def render(findings: Findings, *, title: str | None = None) -> str:
         "version": __version__,
     }
     template = environment.get_template("page.html.jinja")
-    rest = len(
-        template.render(**parts, sheet=None, data=content.safe_json(content.packed(findings, axes, None))).encode()
-    )
+
+    def page(sheet: content.Sheet | None) -> str:
+        data = content.safe_json(content.scatter_data(findings, axes, sheet))
+        return str(template.render(**parts, sheet=sheet, data=data))
+
+    rest = len(page(None).encode())
     budget = min(MAX_THUMBNAIL_BYTES, max(MIN_THUMBNAIL_BYTES, MAX_PAGE_BYTES - rest))
-    thumbnails = content.sheet([pictures[row] for row in findings.shown.tolist() if row in pictures], budget)
-    page: str = template.render(
-        **parts, sheet=thumbnails, data=content.safe_json(content.packed(findings, axes, thumbnails))
-    )
-    return page.lstrip()
+    drawn = [pictures[row] for row in findings.drawn_rows.tolist() if row in pictures]
+    return page(content.thumbnail_sheet(drawn, budget)).lstrip()
 
 
 def _title(findings: Findings) -> str:
-    concepts = formatting.listed([formatting.named(name) for name in findings.concepts])
+    concepts = formatting.join_with_and([formatting.named(name) for name in findings.concepts])
     return f"Removing {concepts}, keeping {formatting.named(findings.main)}"
 
 
@@ -95,7 +95,7 @@ def _pictures(findings: Findings) -> dict[int, Any]:
         require("A page with pictures needs", "PIL")
     if findings.content is None or findings.content.kind != "image":
         return {}
-    return content.shrunk(findings.content, findings.shown.tolist(), content.extreme_rows(findings))
+    return content.thumbnails(findings.content, findings.drawn_rows.tolist(), content.extreme_rows(findings))
 
 
 def _environment() -> Any:
@@ -122,7 +122,7 @@ def _environment() -> Any:
     environment.globals |= {
         "group_path": charts.group_path,
         "series_path": charts.series_path,
-        "listed": formatting.listed,
+        "join_with_and": formatting.join_with_and,
     }
     return environment
 

@@ -18,11 +18,11 @@ from scipy.special import ndtri
 
 from unspur.auditing import Estimate
 from unspur.criteria import TTest
-from unspur.metrics import GroupAccuracy, Leakage
+from unspur.metrics import GroupAccuracy, Leakage, PairedDifference
 from unspur.report.colours import GROUP_MARKERS, Marker, group_look, in_the_dark, method_colours
 from unspur.report.page import formatting
 from unspur.report.page.verdict import points
-from unspur.report.results import Change, Findings, MethodResult
+from unspur.report.results import Findings, MethodResult
 from unspur.trace import Step, Trace
 
 #: SVG paths of markers, all of about the same area.
@@ -231,25 +231,25 @@ def _mark(scale: Scale, value: float, low: float, high: float, *, before: bool =
     return Mark(scale.at(value), scale.at(low), scale.at(high), before)
 
 
-def penalty_table(findings: Findings) -> dict[str, Any] | None:
+def penalty_table_data(findings: Findings) -> dict[str, Any] | None:
     """Worst group of the test rows by penalty, for heads before and after removal; None if no penalties were tried.
 
     Lines are (penalty, cells of (figure, whether chosen)).
     """
-    layers = [
-        (f"{result.name}{kind}", layer)
+    heads = [
+        (f"{result.name}{kind}", head)
         for result in (findings.before, findings.after)
-        for kind, layer in ((", unweighted", result), (", group-weighted", result.weighted))
-        if layer is not None and layer.worst_by_penalty
+        for kind, head in ((", unweighted", result), (", group-weighted", result.weighted))
+        if head is not None and head.worst_by_penalty
     ]
-    if not layers:
+    if not heads:
         return None
     lines = []
-    for penalty in layers[0][1].worst_by_penalty:
-        shares = [(layer.worst_by_penalty.get(penalty), layer.penalty == penalty) for _, layer in layers]
+    for penalty in heads[0][1].worst_by_penalty:
+        shares = [(head.worst_by_penalty.get(penalty), head.penalty == penalty) for _, head in heads]
         cells = [("–" if share is None else f"{100 * share:.1f}", chosen) for share, chosen in shares]
         lines.append((f"{penalty:g}", cells))
-    return {"layers": [name for name, _ in layers], "lines": lines}
+    return {"heads": [name for name, _ in heads], "lines": lines}
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,7 +400,7 @@ def _line(
 
 
 def _cell(
-    share: float, interval: tuple[float, float], change: Change | None, weighted: Measured | None
+    share: float, interval: tuple[float, float], change: PairedDifference | None, weighted: Measured | None
 ) -> dict[str, Any]:
     """A figure, its change against the original rows, and the figure of a group-weighted head; "" if not known."""
     names = ("figure", "interval", "change", "change_interval", "is_clear", "weighted", "weighted_interval")
@@ -413,7 +413,7 @@ def _cell(
     return dict(zip(names, (f"{100 * share:.1f}", formatting.bounds(*interval), *signed, *beside), strict=True))
 
 
-def leaks(findings: Findings) -> dict[str, Any]:
+def leakage_sections(findings: Findings) -> dict[str, Any]:
     """Linear probes of the certificate, those of other methods, and the small network: sections on one scale."""
     before, after = ("original rows", 0), (f"after {findings.method}", 1)
     certified = [

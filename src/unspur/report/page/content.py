@@ -65,10 +65,10 @@ def safe_json(value: Any) -> str:
 
 def axes_that_fit(findings: Findings) -> list[int]:
     """Numbers of the axes whose scores fit the budget, the first of each role in turn."""
-    axes, each = findings.view.axes, len(findings.shown) * 2 * 2 * 4 / 3
+    axes, each = findings.view.axes, len(findings.drawn_rows) * 2 * 2 * 4 / 3
     most = max(2, int(MAX_SCORE_CHARACTERS / max(each, 1.0)))
     kept: list[int] = []
-    roles = {role: [k for k, axis in enumerate(axes) if axis.role == role] for role in ("spurious", "main", "layer")}
+    roles = {role: [k for k, axis in enumerate(axes) if axis.role == role] for role in ("spurious", "main", "head")}
     while len(kept) < min(most, len(axes)):
         for numbers in roles.values():
             if numbers and len(kept) < most:
@@ -78,17 +78,17 @@ def axes_that_fit(findings: Findings) -> list[int]:
 
 def first_pair(findings: Findings, axes: Sequence[int]) -> tuple[int, int]:
     """Places in `axes` of the first pair to show: a spurious and a main-task direction, or those of heads."""
-    by_role: dict[str, list[int]] = {"spurious": [], "main": [], "layer": []}
+    by_role: dict[str, list[int]] = {"spurious": [], "main": [], "head": []}
     for place, k in enumerate(axes):
         by_role[findings.view.axes[k].role].append(place)
-    x = next(iter(by_role["spurious"] + by_role["layer"] + by_role["main"]), 0)
-    others = [place for place in by_role["main"] + by_role["layer"] + by_role["spurious"] if place != x]
+    x = next(iter(by_role["spurious"] + by_role["head"] + by_role["main"]), 0)
+    others = [place for place in by_role["main"] + by_role["head"] + by_role["spurious"] if place != x]
     return x, next(iter(others), x)
 
 
-def packed(findings: Findings, axes: Sequence[int], sheet: Sheet | None) -> dict[str, Any]:
-    """Data of the scatter: rows in `shown`, and the given axes."""
-    view, shown = findings.view, np.asarray(findings.shown)
+def scatter_data(findings: Findings, axes: Sequence[int], sheet: Sheet | None) -> dict[str, Any]:
+    """Data of the scatter: rows in `drawn_rows`, and the given axes."""
+    view, shown = findings.view, np.asarray(findings.drawn_rows)
     before, after = (scores[shown][:, list(axes)] for scores in (view.before, view.after))
     low, high = (bound(np.vstack([before, after]), axis=0, initial=0.0) for bound in (np.min, np.max))
     group = np.where(findings.group[shown] < 0, UNKNOWN_GROUP, findings.group[shown])
@@ -106,7 +106,7 @@ def packed(findings: Findings, axes: Sequence[int], sheet: Sheet | None) -> dict
         "group": _bytes(group, "<u2"),
         "right": _bytes(flags, "u1"),
         "groups": [{"name": name, "path": group_path(k)} for k, name in enumerate(findings.groups)],
-        "ids": within([findings.ids[i] for i in shown.tolist()], 80, MAX_ID_CHARACTERS),
+        "ids": clip_texts([findings.ids[i] for i in shown.tolist()], 80, MAX_ID_CHARACTERS),
         "texts": _texts(findings),
         "sheet": None if sheet is None else asdict(sheet),
         "boundary": [_boundary(b, axes) for b in (view.boundary_before, view.boundary_after)],
@@ -134,7 +134,7 @@ def group_means(findings: Findings, axes: Sequence[int]) -> list[list[list[float
     return found
 
 
-def within(texts: Sequence[str], most: int, budget: int) -> list[str]:
+def clip_texts(texts: Sequence[str], most: int, budget: int) -> list[str]:
     """Texts on one line each, cut to `most` characters, or to fewer if that takes more than the budget."""
     while most > 8:
         cut = [formatting.clipped(text, most) for text in texts]
@@ -152,7 +152,7 @@ def text_of(content: Any) -> str:
 def _texts(findings: Findings) -> list[str] | None:
     if findings.content is None or findings.content.kind != "text":
         return None
-    return within([text_of(findings.content[i]) for i in findings.shown.tolist()], 160, MAX_TEXT_CHARACTERS)
+    return clip_texts([text_of(findings.content[i]) for i in findings.drawn_rows.tolist()], 160, MAX_TEXT_CHARACTERS)
 
 
 def _boundary(boundary: Boundary | None, axes: Sequence[int]) -> dict[str, Any] | None:
@@ -190,13 +190,13 @@ class Sheet:
     coarse: bool
 
 
-def shrunk(content: Content, rows: Iterable[int], large: Iterable[int]) -> dict[int, Any]:
+def thumbnails(content: Content, rows: Iterable[int], large: Iterable[int]) -> dict[int, Any]:
     """Pictures of rows by number, of the size of thumbnails, or (those in `large`) of single pictures."""
     most = dict.fromkeys(rows, SHEET_SIZES[0][0]) | dict.fromkeys(large, PICTURE_SIZES[0][0])
     return {row: _fitted(content[row], side) for row, side in most.items()}
 
 
-def sheet(pictures: Sequence[Any], budget: int) -> Sheet | None:
+def thumbnail_sheet(pictures: Sequence[Any], budget: int) -> Sheet | None:
     """The best sheet of at most `budget` characters; None without pictures."""
     if not pictures:
         return None
@@ -283,7 +283,7 @@ def lossless(values: Any) -> str:
     return _address(Image.fromarray(np.asarray(values, dtype=np.uint8)), "png", optimize=True)
 
 
-def meanings(findings: Findings, pictures: Mapping[int, Any]) -> list[dict[str, Any]]:
+def direction_examples(findings: Findings, pictures: Mapping[int, Any]) -> list[dict[str, Any]]:
     """What directions mean, by role: the rows at both ends of each, and, if rows are pictures, the direction as one.
 
     `pictures` are those of rows by number. Some directions are shown at once, and the rest is folded away.
@@ -324,7 +324,7 @@ def choice_of_axes(findings: Findings, axes: Sequence[int]) -> str:
         for role, name, total in _roles(findings)
         if (counted := _first_of(sum(findings.view.axes[k].role == role for k in axes), total, name))
     ]
-    listed = formatting.capital(formatting.listed(parts))
+    listed = formatting.capital(formatting.join_with_and(parts))
     return f"{listed} can be chosen, so that the page stays small." if parts else ""
 
 
@@ -339,7 +339,7 @@ def _first_of(here: int, total: int, name: str) -> str:
 
 
 def extreme_rows(findings: Findings) -> list[int]:
-    """Rows that `meanings` shows pictures of."""
+    """Rows that `direction_examples` shows pictures of."""
     return [row for extremes in findings.extremes for end in (extremes.low, extremes.high) for row in end.tolist()]
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
+from unspur._text import is_number
 from unspur.metrics import GroupAccuracy
 from unspur.report.results import Findings
 
@@ -137,7 +138,7 @@ def the(name: str) -> str:
     return f"the {name}" if named(name) == name else f"the concept {named(name)}"
 
 
-def listed(parts: Sequence[str]) -> str:
+def join_with_and(parts: Sequence[str]) -> str:
     """Parts as in a sentence: "a", "a and b", "a, b and c"."""
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else list(parts))
 
@@ -203,10 +204,4 @@ def short_groups(accuracy: GroupAccuracy) -> tuple[str, ...]:
 
 
 def _is_name(value: Any) -> bool:
-    if not isinstance(value, str):
-        return False
-    try:
-        float(value)
-    except ValueError:
-        return bool(value.strip())
-    return False
+    return isinstance(value, str) and bool(value.strip()) and not is_number(value)

@@ -11,10 +11,10 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from unspur.metrics import GroupAccuracy, Leakage
+from unspur.metrics import GroupAccuracy, Leakage, PairedDifference
 from unspur.report.page import formatting
 from unspur.report.page.formatting import short_groups, with_short_names
-from unspur.report.results import Change, Findings, MethodResult
+from unspur.report.results import Findings, MethodResult
 
 #: A piece of a sentence, and how it looks: plain words, a figure, its interval, or a command.
 Part: TypeAlias = tuple[str, Literal["words", "figure", "interval", "command"]]
@@ -35,7 +35,7 @@ class Sentence:
 def verdict(findings: Findings) -> list[str]:
     """The verdict as plain sentences; warnings come first."""
     short = with_short_names(findings)
-    return [*findings.warnings, *(str(sentence) for sentence in (*sentences(short), *further(short)))]
+    return [*findings.warnings, *(str(sentence) for sentence in (*sentences(short), *context_sentences(short)))]
 
 
 def sentences(findings: Findings) -> list[Sentence]:
@@ -49,7 +49,7 @@ def sentences(findings: Findings) -> list[Sentence]:
     ]
 
 
-def further(findings: Findings) -> list[Sentence]:
+def context_sentences(findings: Findings) -> list[Sentence]:
     """Context of the figures: what does as well, the gap that remains, chance, and what to do next."""
     without_task = findings.method == "JSE" and not findings.n_main
     task = _sentence(
@@ -110,7 +110,7 @@ def _recommended(findings: Findings) -> Iterator[Sentence]:
 def _oblique(findings: Findings) -> Iterator[Sentence]:
     """What an oblique removal subtracts besides the directions that it reads."""
     if findings.oblique_angle > _RIGHT_ANGLE_DEGREES:
-        concepts = formatting.listed([formatting.the(name) for name in findings.concepts])
+        concepts = formatting.join_with_and([formatting.the(name) for name in findings.concepts])
         them = "it" if len(findings.concepts) == 1 else "them"
         yield _sentence(
             f"The removal is oblique: it reads {concepts} along one direction and subtracts another, up to ",
@@ -125,13 +125,15 @@ def _directions(findings: Findings) -> Sentence:
     if not findings.n_removed:
         why = "no direction passed its tests" if findings.traces else f"{findings.method} found no direction to remove"
         why = why if findings.strength else "its strength is 0"
-        return _sentence(f"Nothing was removed for {formatting.listed(concepts)}: {why}")
+        return _sentence(f"Nothing was removed for {formatting.join_with_and(concepts)}: {why}")
     share = f"{formatting.count(findings.n_removed)} of {formatting.plural(findings.n_features, 'direction')}"
     in_part = f" with a strength of {findings.strength:g}, so a part is left" if findings.strength < 1 else ""
     if len(concepts) == 1 and findings.traces:
         were = "was" if findings.n_removed == 1 else "were"
         return _sentence((share, "figure"), f" {were} removed for {concepts[0]}{in_part}")
-    return _sentence(f"{findings.method} removed ", (share, "figure"), f" for {formatting.listed(concepts)}{in_part}")
+    return _sentence(
+        f"{findings.method} removed ", (share, "figure"), f" for {formatting.join_with_and(concepts)}{in_part}"
+    )
 
 
 def _accuracies(results: Sequence[MethodResult], groups: Sequence[str]) -> Iterator[Sentence]:
@@ -270,7 +272,7 @@ def _compared_with_removal(result: MethodResult, with_what: str) -> list[Part | 
     ]
 
 
-def _difference(change: Change) -> list[Part | str]:
+def _difference(change: PairedDifference) -> list[Part | str]:
     return [
         (f"{formatting.signed(change.value)} {points(change.value)}", "figure"),
         " ",
@@ -295,7 +297,7 @@ def _next_step(findings: Findings) -> Sentence:
     return _sentence(f"{what}: ", (command, "command"))
 
 
-def _average(change: Change | None) -> list[Part | str]:
+def _average(change: PairedDifference | None) -> list[Part | str]:
     if change is None:
         return []
     if not change.clear:
@@ -361,7 +363,7 @@ def subspaces(findings: Findings) -> list[str]:
         share = formatting.percent(findings.shared_variance, 0 if findings.shared_variance >= 0.01 else 1)
         why = ": directions at right angles can still be correlated in the data" if _at_right_angles(findings) else ""
         found.append(f"In the test rows, scores along the two have {share} of their variance in common{why}.")
-    rows, shown = len(findings.group), len(findings.shown)
+    rows, shown = len(findings.group), len(findings.drawn_rows)
     drawn = f"All {formatting.count(rows)} test rows are drawn."
     if shown < rows:
         drawn = f"Of {formatting.count(rows)} test rows {formatting.count(shown)} are drawn."
@@ -378,7 +380,7 @@ def _at_right_angles(findings: Findings) -> bool:
 def _angle(findings: Findings) -> str:
     smallest = min(findings.angles)
     concept, task = (
-        formatting.listed([formatting.named(name) for name in findings.concepts]),
+        formatting.join_with_and([formatting.named(name) for name in findings.concepts]),
         formatting.named(findings.main),
     )
     numbers = findings.n_removed, findings.n_main
