@@ -268,7 +268,9 @@ def threads(given: argparse.Namespace) -> dict[str, Any]:  # noqa: ARG001
 
 def _timed(environment: dict[str, str]) -> float:
     program = TIMED.format(paths=[str(Path(__file__).parent)])
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], env=environment, stdout=subprocess.PIPE, check=True)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program], env=environment, stdout=subprocess.PIPE, check=True
+    )
     return float(done.stdout)
 
 

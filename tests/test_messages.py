@@ -240,8 +240,8 @@ CASES = {
     "copies": Case(
         ClusterWarning,
         {name: np.concatenate([values, values]) for name, values in BIRDS.items()},
-        "600 of 1,200 training rows are exact copies of others. Copies count as one cluster in the tests, and share a "
-        "fold unless cv says otherwise. Drop them, or say with {clusters} which rows belong together.",
+        "600 of 1,200 training rows are exact duplicates of others. Duplicates count as one cluster in the tests, and "
+        "share a fold unless cv says otherwise. Drop them, or say with {clusters} which rows belong together.",
     ),
     "fewer clusters than folds": Case(
         ClusterWarning,

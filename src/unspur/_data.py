@@ -75,7 +75,7 @@ class LabelledData:
     clusters : cluster of each row, shape (n,), as a code in estimators; None if rows are independent.
     clusters_are_duplicates : whether the clusters are duplicate rows found here, rather than given by the user.
     suffix : end of the user's argument names, "_val" for a validation set.
-    weight_unit : what a weight of one was when it was passed.
+    weight_unit : sample weight that was scaled to one.
     inferred : probabilities (n, m) of the m classes of `concept`, used where it is not known; None if not inferred.
     expected_counts : expected number of rows in each group, shape (n_classes, n_concepts), if the weights give groups
         equal totals already (`with_inferred_groups`); else None.

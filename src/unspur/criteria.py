@@ -3,8 +3,8 @@
 Along a direction v two scalars per label are fitted, ``η = γ z·v + b``, and every held-out row gets a loss ℓ for each
 label.
 
-- *informative*: the direction predicts its own label better than chance, ``d = ℓ(own) − ℓ(chance)``, ``t < −q``. If it
-  points away from its label on held-out rows, γ < 0, it predicts nothing, however well it fits: d = 0;
+- *informative*: the direction predicts its own label better than chance, ``d = ℓ(own) − ℓ(chance)``, ``t < −q``. A
+  direction with γ < 0 on held-out rows counts as uninformative: d = 0;
 - *specific*: it predicts its own label better than the other, ``d = ℓ(concept) − ℓ(main)`` beyond Δ, ``t < −q`` for a
   spurious direction and ``t > +q`` for a main-task direction.
 

@@ -34,7 +34,7 @@
     UsedRowsWarning (UserWarning)                        a certificate was asked for on rows of the fit
     OutlierWarning (UserWarning)                         a few rows hold most of the variance of a number to remove
     MissingCodeWarning (UserWarning)                     a class looks like a missing value, such as an empty text
-    ClusterWarning (UserWarning)                         rows are copies of each other, or lie in few clusters
+    ClusterWarning (UserWarning)                         rows are duplicates of each other, or lie in few clusters
 
 Every message says what was seen, what is needed and what to do. The facts in it are the `fields` of the error, such as
 ``error.fields["label"]``. A field may be a `Parameter`: ``str(error)`` names it as in Python, ``cv=5``, and the command
@@ -224,7 +224,7 @@ class MissingCodeWarning(UserWarning):
 
 
 class ClusterWarning(WithFields, UserWarning):
-    """Rows are not independent: some are copies of others, or a group lies in few clusters; the message says more."""
+    """Rows are not independent: some are duplicates, or a group lies in few clusters; the message says more."""
 
 
 def __getattr__(name: str) -> Any:

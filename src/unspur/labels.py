@@ -117,7 +117,7 @@ def class_label(
     except TypeError:
         kinds = sorted({type(value).__name__ for value in known.tolist()})
         raise LabelError(
-            "Unknown label type: {label} mixes values that cannot be ordered ({kinds}). Use one kind.",
+            "Unsupported label type: {label} mixes values that cannot be ordered ({kinds}). Use one kind.",
             label=name,
             kinds=", ".join(kinds),
         ) from None
@@ -144,8 +144,8 @@ def _warn_of_another_type(known: Array, missing: Any, name: str, *, met: bool) -
     if alike:
         kind = type(next(value for value in values if str(value) == str(missing)))
         warnings.warn(
-            f"{name} never is {missing!r}, which stands for a missing value, and is {str(missing)!r} as "
-            f"{kind.__name__} in {alike:,} rows, which count as a class. Pass the value in the type that it has there.",
+            f"{name} is never {missing!r} (the missing value), but is {str(missing)!r} of type {kind.__name__} in "
+            f"{counted(alike, 'row')}; these are treated as a class. Pass the value in the type that it has there.",
             MissingCodeWarning,
             stacklevel=3,
         )
@@ -157,8 +157,9 @@ def _warn_of_missing_as_text(known: Array, seen: Array, missing: Any, name: str)
     for value in texts if len(seen) > 1 else []:
         if not value.strip() or value in _MISSING_AS_TEXT:
             warnings.warn(
-                f"{name} is {value!r} in {int(np.sum(known == value)):,} rows, which count as a class. If it stands "
-                f"for a missing value, pass None in these rows; of a concept, missing_concept={value!r} does the same.",
+                f"{name} is {value!r} in {int(np.sum(known == value)):,} rows; these are treated as a class. If it "
+                f"stands for a missing value, pass None in these rows; of a concept, missing_concept={value!r} does "
+                "the same.",
                 MissingCodeWarning,
                 stacklevel=3,
             )
@@ -349,8 +350,8 @@ def _require_several(seen: Array, name: str, array: Array, least: int) -> None:
             value=seen[0],
         )
     if array.dtype.kind == "f" and len(seen) > 10 and np.any(seen != np.round(seen)):
-        raise LabelError(
-            "Unknown label type: {label} has {values} different values that are not whole numbers and looks "
+        raise LabelError(  # scikit-learn's checks of estimators require its words, "Unknown label type"
+            "Unknown label type: {label} has {values} distinct values that are not whole numbers and looks "
             "continuous. Cut it into classes first.",
             label=name,
             values=len(seen),
@@ -371,7 +372,7 @@ def as_numbers(values: Any) -> FloatArray:
 def missing_number(code: Any, name: str, *, dates: bool) -> Any:
     """The number that a code for a missing value has in a column of numbers or dates; None if it cannot occur there.
 
-    Raises LabelError for a code that is no date, of a column of dates.
+    Raises LabelError for a code that is not a date, of a column of dates.
     """
     if code is None or not dates:
         return None if is_date(code) else code
@@ -379,8 +380,8 @@ def missing_number(code: Any, name: str, *, dates: bool) -> Any:
         return float(seconds(np.asarray(as_date(code))))
     except (TypeError, ValueError):
         raise LabelError(
-            "{label} has dates, and missing_concept={code!r} is none. Pass the date that stands for a missing value, "
-            "such as '1900-01-01', or NaT in these rows.",
+            "{label} contains dates, but missing_concept={code!r} is not a date. Pass the date that stands for a "
+            "missing value, such as '1900-01-01', or NaT in these rows.",
             label=name,
             code=code,
         ) from None
@@ -443,7 +444,7 @@ def _column(values: Array, name: str, n_rows: int) -> Array:
         )
     if array.dtype.kind not in "biufUO":
         raise LabelError(
-            "Unknown label type: {label} has type {type}; labels are integers, booleans, strings or two floats.",
+            "Unsupported label type: {label} has type {type}; labels are integers, booleans, strings or two floats.",
             label=name,
             type=array.dtype,
         )
@@ -525,7 +526,7 @@ def as_date(value: Any) -> np.datetime64:
     if getattr(value, "tzinfo", None) is not None:
         value = value.astimezone(UTC).replace(tzinfo=None)
     if not is_date(value) and not isinstance(value, str):
-        raise TypeError(f"{value!r} is no date")
+        raise TypeError(f"{value!r} is not a date")
     return np.datetime64(value)
 
 

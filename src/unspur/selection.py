@@ -60,7 +60,7 @@ PENALTIES = (*PAPER_PENALTIES, 1e-5, 1e-6)
 MAX_VARIANCE_RATIO, MIN_PENALTY = 100.0, 1e-12
 #: Share of each group of the training rows that a penalty is chosen on without validation rows.
 HELD_OUT_SHARE = 0.2
-#: Decimals of losses that are compared, so that layers that scaling makes equally good count as equal.
+#: Decimals of losses that are compared, so that heads that differ only in scale count as equal.
 LOSS_DECIMALS = 9
 #: Tolerance for searches of large grids and for cross-validation. Held-out losses have converged to 2e-4 there, also
 #: those of small penalties on separable rows, where the solver needs smaller gradients (`MAX_GRADIENT_TO_LOSS`).
@@ -433,7 +433,7 @@ def _require_classes_outside_folds(rows: LabelledData, outside: BoolArray) -> No
     own = rows.main.codes == code
     number = len(np.unique(rows.clusters[own])) if rows.clusters is not None else int(own.sum())
     if rows.clusters is not None and rows.clusters_are_duplicates:
-        where, what = f"are copies of {counted(number, 'row')}", "more different rows"
+        where, what = f"are duplicates of {counted(number, 'row')}", "more distinct rows"
     else:
         where, what = f"lie in {counted(number, 'cluster')}", "rows of more clusters"
     raise GroupSizeError(
@@ -445,7 +445,7 @@ def _require_classes_outside_folds(rows: LabelledData, outside: BoolArray) -> No
 def _too_few(rows: LabelledData) -> str:
     if rows.clusters is None:
         return "There are too few rows"
-    return "The rows lie in too few clusters" if not rows.clusters_are_duplicates else "Too few rows are different"
+    return "The rows lie in too few clusters" if not rows.clusters_are_duplicates else "Too few rows are distinct"
 
 
 def _notes_on_missing_groups(train: LabelledData, held_out_mask: BoolArray) -> tuple[str, ...]:

@@ -159,7 +159,7 @@ def test_copies_are_a_note(file, tmp_path):
     twice = tmp_path / "twice.csv"
     twice.write_text("\n".join([header, *lines, *lines]) + "\n")
     done = invoke("fit", twice, *LABELS, "--ignore", "film", *DECAY, "--output", tmp_path / "r.safetensors")
-    assert "Note: 600 of 1,200 training rows are exact copies" in " ".join(done.stderr.split())
+    assert "Note: 600 of 1,200 training rows are exact duplicates" in " ".join(done.stderr.split())
 
 
 def test_evaluate_compare_and_report_hold_clusters_out_together(file, drawn, tmp_path, monkeypatch):
@@ -199,7 +199,7 @@ def noise(tmp_path):
 def test_copies_are_on_one_side_of_a_split(noise):
     command = ["compare", noise / "r.npz", *LABELS, "--remover", "none", "--head", "ERM", "--json"]
     together, apart = invoke(*command), invoke(*command, "--cluster", "number")
-    note = "Note: 160 of 320 rows are exact copies of others. Copies of a row are all training rows or all test rows."
+    note = "Note: 160 of 320 rows are exact duplicates of others. Copies of a row are all training rows or all test"
     assert " ".join(together.stderr.split()).count(note) == 1
     average = [json.loads(done.stdout)[0]["accuracy"]["average"] for done in (together, apart)]
     assert average[0] < 0.65  # a coin flip

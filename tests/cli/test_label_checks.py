@@ -247,7 +247,7 @@ def test_a_label_of_many_numbers_is_refused_before_anything_is_computed(birds, k
     getattr(birds, f"to_{kind}")(f"rows.{kind}", index=False)
     for verb in (["fit", "--output", "r.safetensors"], ["report"], ["compare"]):
         said = unspur(*verb, f"rows.{kind}", "--main", "bird", "--concept", "f3", "--ignore", "background", code=1)[1]
-        assert f"f3 has 600 different values, such as {birds['f3'][0]:.4g}, " in said
+        assert f"f3 has 600 distinct values, such as {birds['f3'][0]:.4g}, " in said
         assert "concept_type='continuous'" in said
     said = unspur(
         "fit",

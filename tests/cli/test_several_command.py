@@ -194,7 +194,7 @@ def test_gaps_of_one_concept_are_left_out_of_its_own_fit(birds):
         (["--main", "bird", "--concept", "water", "--concept", "seasons"], "no column 'seasons'", 1),
         (
             ["--main", "bird", "--concept", "water", "--concept", "f1", "--ignore", "season"],
-            "f1 has 900 different values",
+            "f1 has 900 distinct values",
             1,
         ),
     ],

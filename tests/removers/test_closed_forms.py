@@ -511,14 +511,12 @@ def test_many_whole_numbers_may_be_ages_or_classes_and_are_asked_about():
     age = rng.integers(18, 88, size=2000)
     z = rng.standard_normal((2000, 32)) + np.outer(age / 20, np.eye(32)[0])
     for method in (LEACE, SAL, RLACE):
-        with pytest.raises(
-            LabelError, match=r"70 different whole numbers between 18 and 87.*concept_type='continuous'"
-        ):
+        with pytest.raises(LabelError, match=r"70 distinct whole numbers between 18 and 87.*concept_type='continuous'"):
             method().fit(z, concept=age)
     assert LEACE(concept_type="continuous").fit(z, concept=age).removal_.rank == 31
     with pytest.warns(EverythingRemovedWarning, match="takes all directions.*nothing is left"):
         assert LEACE(concept_type="class").fit(z, concept=age).removal_.rank == 0
-    with pytest.raises(LabelError, match=r"15 different whole numbers.*4 rows each"):
+    with pytest.raises(LabelError, match=r"15 distinct whole numbers.*4 rows each"):
         LEACE().fit(z[:60], concept=np.arange(60) % 15)
     for few in (age % 20, np.array(list("abcdefghijklmnopqrstuvwxy"))[age % 25], (age % 15).astype(float)):  # controls
         assert LEACE().fit(z, concept=few).spurious_.dim == len(np.unique(few)) - 1
@@ -696,7 +694,7 @@ def test_a_date_may_stand_for_a_missing_date(code, tmp_path):
     assert load(tmp_path / "leace.safetensors").certificate(Z + 0.1, concept=concept).rows == 360
     options = {"concept_type": "continuous", "random_state": 0}
     assert leakage(Z, coded, missing_concept=code, **options) == leakage(Z, unknown, **options)
-    with pytest.raises(LabelError, match=r"concept has dates, and missing_concept=-1 is none\. Pass the date"):
+    with pytest.raises(LabelError, match=r"concept contains dates, but missing_concept=-1 is not a date\. Pass the"):
         leakage(Z, coded, missing_concept=-1, **options)
 
 

@@ -149,14 +149,14 @@ def test_copies_are_kept_together_with_a_warning(rng):
     Z, y, s, _ = draw(rng, 250, 1, correlation=0.0, d=60)
     twice = np.repeat(np.arange(250), 2)
     jse = JSE(random_state=0, weight_decay=0.1)
-    with pytest.warns(ClusterWarning, match="250 of 500 training rows are exact copies of others") as told:
+    with pytest.warns(ClusterWarning, match="250 of 500 training rows are exact duplicates of others") as told:
         jse.fit(Z[twice], y[twice], concept=s[twice])
     assert [w.filename for w in told if w.category is ClusterWarning] == [__file__]  # the line that called `fit`
     assert not jse.spurious_.dim
     assert jse.fit(Z[twice], y[twice], concept=s[twice], clusters=np.arange(500)).spurious_.dim  # the control
     with (
-        pytest.warns(ClusterWarning, match="cv puts copies of .* rows into different test sets"),
-        pytest.warns(ClusterWarning, match="exact copies"),
+        pytest.warns(ClusterWarning, match="cv puts duplicates of .* rows into different test sets"),
+        pytest.warns(ClusterWarning, match="exact duplicates"),
     ):
         JSE(random_state=0, cv=StratifiedKFold(), weight_decay=0.1).fit(Z[twice], y[twice], concept=s[twice])
 
@@ -180,7 +180,7 @@ def test_copies_are_found_in_a_table_whose_first_rows_are_equal(kind, rng, tmp_p
         Z = torch.from_numpy(Z)
     elif kind == "dask":
         Z = pytest.importorskip("dask.array").from_array(Z, chunks=(500, 30))
-    with pytest.warns(ClusterWarning, match="400 of 2,600 training rows are exact copies"):
+    with pytest.warns(ClusterWarning, match="400 of 2,600 training rows are exact duplicates"):
         JSE(random_state=0, weight_decay=0.1).fit(Z, y, concept=s)
 
 
@@ -188,12 +188,12 @@ def test_copies_do_not_depend_on_the_order_of_the_rows(rng):
     Z, _, s = sorted_table(rng)
     mixed = rng.permutation(len(Z))
     for order in (np.arange(len(Z)), mixed):
-        assert any("400 of 2,600 rows of X are copies" in note for note in leakage(Z[order], s[order]).notes)
+        assert any("400 of 2,600 rows of X are duplicates" in note for note in leakage(Z[order], s[order]).notes)
         assert ("test", "training") in shared_rows(Z, Z[order])
     leace = LEACE().fit(Z[mixed], concept=s[mixed])
     with pytest.warns(UsedRowsWarning, match="2,600 of the 2,600"):
         assert any(
-            "400 of the 2,600 rows measured are copies" in note for note in leace.certificate(Z, concept=s).notes
+            "400 of the 2,600 rows measured are duplicates" in note for note in leace.certificate(Z, concept=s).notes
         )
 
 

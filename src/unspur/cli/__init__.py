@@ -13,7 +13,7 @@ __all__ = ["main"]
 SECTIONS = {
     "Look": {
         "demo": "Take the photograph out from behind digits, end to end.",
-        "audit": "Say which columns travel with the task, and are used.",
+        "audit": "Say which columns are associated with the task, and used.",
         "report": "Write a page that shows all that a removal does.",
         "card": "Write the section of a model card about a saved MODEL.",
     },

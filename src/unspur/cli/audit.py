@@ -1,4 +1,4 @@
-"""`unspur audit`: which columns of a table travel with the task, are visible, and are used."""
+"""`unspur audit`: which columns of a table are associated with the task, visible, and used."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def audit_command(
     force: bool,
     as_json: bool,
 ) -> None:
-    r"""Say which columns travel with the task, are visible, and are used.
+    r"""Say which columns are associated with the task, visible, and used.
 
     Each column is asked three things. Is it associated with the task? Does the embedding show it? Does an unweighted
     head err more often where it contradicts the task? A column is flagged if all three are significant after

@@ -392,7 +392,7 @@ def _require_classes(values: Array, name: str, hint: str = "") -> None:
         f"{number:.4g}" if fractions else str(value) for value, number in list(zip(known, numbers, strict=True))[:3]
     )
     raise LabelError(
-        f"{name} has {many:,} different values, such as {shown}; a label has a few classes.{hint if fractions else ''}"
+        f"{name} has {many:,} distinct values, such as {shown}; a label has a few classes.{hint if fractions else ''}"
     )
 
 
@@ -408,7 +408,7 @@ def _as_number(value: Any) -> float | None:
 def draw_test_mask(data: LabelledData, seed: int) -> BoolArray:
     """Boolean mask of a stratified test split of `TEST_SHARE`; all commands draw the same one.
 
-    Rows of a cluster stay together; without clusters, exact copies of a row do.
+    Rows of a cluster stay together; without clusters, exact duplicates of a row do.
     """
     import numpy as np
 
@@ -419,7 +419,7 @@ def draw_test_mask(data: LabelledData, seed: int) -> BoolArray:
         data = data.with_duplicate_clusters(row_hashes(np.asarray(data.X)))
     if data.clusters_are_duplicates and data.clusters is not None:
         _, first, code = np.unique(data.clusters, return_index=True, return_inverse=True)
-        copies = f"{len(data) - len(first):,} of {len(data):,} rows are exact copies of others."
+        copies = f"{len(data) - len(first):,} of {len(data):,} rows are exact duplicates of others."
         advice = "Drop them, or say with --cluster which rows belong together."
         _print_notes([f"{copies} Copies of a row are all training rows or all test rows. {advice}"])
         data = replace(data, clusters=first[code])

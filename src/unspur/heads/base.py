@@ -150,8 +150,8 @@ def _require_text_or_numbers(main: ClassLabel, given: Array) -> None:
     for value in main.classes:
         if not isinstance(value, str | bool | int | float):
             raise LabelError(
-                "Unknown label type: {label} holds values of type {type}, such as {value!r}, and predictions are text "
-                "or numbers. Pass text, such as [str(value) for value in {label}], or numbers.",
+                "Unsupported label type: {label} holds values of type {type}, such as {value!r}, and predictions are "
+                "text or numbers. Pass text, such as [str(value) for value in {label}], or numbers.",
                 label=main.name,
                 type=type(value).__name__,
                 value=value,

@@ -378,7 +378,7 @@ def leakage(
         probe and its penalty are chosen on folds of the training rows.
     clusters, clusters_test : which rows belong together (frames of one film), by labels of any hashable kind. Rows of a
         cluster share a fold, and interval and p count clusters; ignoring clusters makes both too optimistic. Without
-        them, exact copies of a row are a cluster, and a note says so.
+        them, exact duplicates of a row are a cluster, and a note says so.
 
     Notes
     -----
@@ -476,15 +476,15 @@ def _notes_on_copies(train: _Rows, test: _Rows | None, splits: list[tuple[Array,
     for rows, name in ((train, "X"), (test, "X_test")):
         if rows is not None and rows.duplicates:
             assert rows.clusters is not None
-            more = len(rows.X) - int(rows.clusters.max()) - 1
-            notes.append(f"{more:,} of {len(rows.X):,} rows of {name} are copies of others and count once with them")
+            which = f"{len(rows.X) - int(rows.clusters.max()) - 1:,} of {len(rows.X):,} rows of {name}"
+            notes.append(f"{which} are duplicates of others and count once with them")
     if train.duplicates and _torn(train, splits):
-        notes.append("cv puts copies of a row on both sides of a fold, so that noise looks like a finding")
+        notes.append("cv puts duplicates of a row on both sides of a fold, so that noise looks like a finding")
     if test is not None:
         hashes = row_hashes(train.X)
         shared = int(np.isin(row_hashes(test.X), hashes).sum())
         if shared and has_continuous_columns(train.X[different_rows(hashes)]):
-            notes.append(f"{shared:,} rows of X_test are copies of rows of X, on which the probe was trained")
+            notes.append(f"{shared:,} rows of X_test are duplicates of rows of X, on which the probe was trained")
     return tuple(notes)
 
 

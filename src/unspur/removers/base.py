@@ -69,9 +69,9 @@ _SCALAR = (str, int, float, type(None))
 class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """Base class of the removers: `transform`, `certificate` and `save`.
 
-    A subclass takes concepts of any number of classes, has default values for all parameters, those of `balance`,
-    `missing_concept` and `strength` that it supports among them, and implements
-    ``fit(X, y=None, *, concept, sample_weight=None)``, inside ``self._fitting(X)``:
+    A subclass must accept concepts with any number of classes. Every parameter needs a default. Parameters `balance`,
+    `missing_concept` and `strength` are optional. It implements ``fit(X, y=None, *, concept, sample_weight=None)``,
+    inside ``self._fitting(X)``:
 
     - check parameters (`_validate_params`) and rows (`unspur._data.decode_fit_arguments`, or `checked_z`), and raise
       InputError for rows that are all the same;
@@ -178,7 +178,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             The concept to be removed; rows where it is missing are left out.
         clusters : array of shape (n,), optional
             Which rows belong together (frames of one film): they share a fold of the probes, and intervals count
-            clusters. Without it, exact copies of a row are a cluster, and a note says so.
+            clusters. Without it, exact duplicates of a row are a cluster, and a note says so.
         """
         check_is_fitted(self, "removal_")
         _require_array(X, "a few thousand rows are enough: pass those of a block, or of X.select(…)")
@@ -206,7 +206,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             measured = copied[known]
             if more := len(measured) - len(np.unique(measured)):
                 rows = f"{more:,} of the {len(measured):,} rows measured"
-                notes.append(f"{rows} are copies of others and count once with them")
+                notes.append(f"{rows} are duplicates of others and count once with them")
         used, from_file = self.used_rows_note(z[known]), not hasattr(self, "_training_rows")
         if from_file and not used:
             notes.append("read from a file: cannot tell whether some of these rows were used in the fit")
@@ -501,7 +501,7 @@ def require_shapes(found: Shapes) -> None:
         if kind != "F64":
             raise ValueError(f"{name!r} is of type {kind}, and not of F64")
     if len(shapes["centre"]) != 1 or not shapes["centre"][0]:
-        raise ValueError(f"'centre' has shape {shapes['centre']}, which is no row of features")
+        raise ValueError(f"'centre' has shape {shapes['centre']}; expected a non-empty vector (d,)")
     (d,) = shapes["centre"]
     if shapes["offset"] != (d,):
         raise ValueError(f"'offset' has shape {shapes['offset']} where 'centre' has {shapes['centre']}")
@@ -539,7 +539,7 @@ def require_sound(remover: Remover) -> None:
     error = removal.left.T @ removal.right - strength * np.eye(removal.right.shape[1])
     if not np.abs(error).max(initial=0.0) <= PROJECTION_TOL * strength:
         of = "" if strength == 1 else f" of strength {strength:g}"
-        raise ValueError(f"its map is no projection{of}: a factor is zero, stretched or of another map")
+        raise ValueError(f"its map is not a projection{of}: a factor is zero, stretched or of another map")
     keeps = removal.form == "keep"
     if keeps and strength != 1:
         raise ValueError(f"it projects onto a subspace, with a strength of {strength:g} and not of 1")
@@ -552,7 +552,7 @@ def require_sound(remover: Remover) -> None:
     if keeps and not subspace.dim and remover.spurious_.dim < removal.ambient:
         raise ValueError("it projects onto no direction: every row would become the same point")
     if not np.array_equal(removal.offset, removal.centre if keeps else np.zeros(removal.ambient)):
-        raise ValueError(f"a map that {'keeps' if keeps else 'removes'} directions moves no row beside them")
+        raise ValueError(f"its offset is inconsistent with its form {removal.form!r}")
     for classes in (remover.classes_, remover.concept_classes_):
         _require_classes(classes)
     for attribute in ("feature_names_in_", OTHER_NAMES):

@@ -187,7 +187,7 @@ def _require_no_fractions(column: Array, name: str, missing: Any) -> None:
     different = np.unique(known)
     if len(different) > MAX_RARE_CODES:
         raise LabelError(
-            "{label} has {values:,} different values between {low:.4g} and {high:.4g} and looks continuous. {how}",
+            "{label} has {values:,} distinct values between {low:.4g} and {high:.4g} and looks continuous. {how}",
             label=name,
             values=len(different),
             low=different[0],
@@ -202,7 +202,7 @@ def require_few_codes(classes: tuple[Any, ...], rows: int, name: str) -> None:
         return
     if len(classes) > MAX_CODES or (len(classes) > MAX_RARE_CODES and rows < MIN_ROWS_PER_CODE * len(classes)):
         raise LabelError(
-            "{label} has {values} different whole numbers between {low:g} and {high:g}, {rows:.0f} rows each on "
+            "{label} has {values} distinct whole numbers between {low:g} and {high:g}, {rows:.0f} rows each on "
             "average: numbers such as ages, or codes of classes? {how}",
             label=name,
             values=len(classes),

@@ -280,14 +280,14 @@ class JSE(DirectionRemover):
         clusters, clusters_val : arrays of shape (n,), optional
             Labels, of any hashable type, of rows that are not independent of each other: frames of one film, pictures
             of one bird, sentences of one author. Rows of a cluster are held out together, and the tests count clusters,
-            not rows. (A *group* is a combination of labels.) Without it, exact copies of a row count as one cluster,
-            and a ClusterWarning says so. Integer-valued rows with few distinct values are exempt, since they coincide
-            by chance.
+            not rows. (A *group* is a combination of labels.) Without it, exact duplicates of a row count as one
+            cluster, and a ClusterWarning says so. Integer-valued rows with few distinct values are exempt, since they
+            coincide by chance.
 
-        A fit that fails leaves the estimator as it was. One that accepts no spurious direction issues a
-        NothingRemovedWarning: `transform` then changes nothing. One that ends without a main-task direction, after some
-        were accepted, issues a TaskLostWarning: the concept is then so much easier to predict that it is found in every
-        direction.
+        A fit that fails leaves the estimator as it was. A fit that accepts no spurious direction issues a
+        NothingRemovedWarning: `transform` then changes nothing. A fit that ends without a main-task direction, after
+        some were accepted, issues a TaskLostWarning: the concept is then so much easier to predict that it is found in
+        every direction.
         """
         train = fit_arguments(X, y, concept, sample_weight, clusters)
         validation = fit_arguments(X_val, y_val, concept_val, sample_weight_val, clusters_val)

@@ -696,8 +696,8 @@ class LEACE(ClosedFormRemover):
             first = not hasattr(self, "moments_")
             if first and hasattr(self, "removal_"):
                 raise InputError(
-                    "A LEACE that was read from a file has no moments to add to. Start with a new one, and keep the "
-                    "estimator itself (joblib, pickle) where rows are still to come."
+                    "A LEACE that was read from a file has no moments to add to. Start with a new one, and save the "
+                    "estimator with joblib or pickle if more rows will follow."
                 )
             self.__dict__.pop("certificate_", None)
             if first and concept_classes is not None:

@@ -118,10 +118,10 @@ class FitData:
             code = tested_on.clusters
             assert code is not None
             message = ClusterWarning(
-                "{copies:,} of {rows:,} {which} rows are exact copies of others. Copies count as one cluster in the "
-                "tests, and share a fold unless cv says otherwise. Drop them, or say with {clusters} which rows belong "
-                "together.",
-                copies=len(code) - int(code.max()) - 1,
+                "{duplicates:,} of {rows:,} {which} rows are exact duplicates of others. Duplicates count as one "
+                "cluster in the tests, and share a fold unless cv says otherwise. Drop them, or say with {clusters} "
+                "which rows belong together.",
+                duplicates=len(code) - int(code.max()) - 1,
                 rows=len(code),
                 which="validation" if tested_on.suffix else "training",
                 clusters=Parameter("clusters"),
@@ -353,8 +353,8 @@ def _folds(
     torn = clusters_in_two(clusters[present], fold[present])
     if len(torn) and copies:
         warnings.warn(
-            f"cv puts copies of {len(torn):,} rows into different test sets: shared noise can make a useless "
-            "direction pass the tests. Use an int, which keeps copies together.",
+            f"cv puts duplicates of {len(torn):,} rows into different test sets: shared noise can make a useless "
+            "direction pass the tests. Use an int, which keeps duplicates together.",
             ClusterWarning,
             stacklevel=2,
         )

@@ -44,8 +44,8 @@ from unspur.subspace import AffineMap, Subspace
 LEARNING_RATE, WEIGHT_DECAY, CHECK_EVERY = 5e-3, 1e-5, 100
 #: Penalty of the best response, in units of the mean variance: just enough for finite weights of separable classes.
 RESPONSE_DECAY = 1e-6
-#: Limit on turns of the directions, and on the gradient relative to the loss at which they end.
-MAX_TURNS, TURN_TOL = 200, 1e-6
+#: Limit on rotations of the directions, and on the gradient relative to the loss at which they end.
+MAX_ROTATIONS, ROTATION_TOL = 200, 1e-6
 #: Share of the loss of a constant that a classifier must gain to count as better than it.
 MIN_GAIN = 1e-6
 
@@ -58,11 +58,11 @@ def ascend(respond: Callable[[FloatArray], tuple[float, FloatArray]], v: FloatAr
     """
     loss, gradient = respond(v)
     size = 1.0
-    for step in range(1, MAX_TURNS + 1):
+    for step in range(1, MAX_ROTATIONS + 1):
         turn = gradient - v @ (v.T @ gradient)
         length = float(np.linalg.norm(turn))
-        if length <= TURN_TOL * max(loss, np.finfo(np.float64).tiny):
-            return v, step, "no turn of the directions makes the best response worse"
+        if length <= ROTATION_TOL * max(loss, np.finfo(np.float64).tiny):
+            return v, step, "converged: no rotation increases the loss of the best classifier"
         while True:
             trial = np.linalg.qr(v + size * turn / length)[0]
             trial_loss, trial_gradient = respond(trial)
@@ -70,9 +70,9 @@ def ascend(respond: Callable[[FloatArray], tuple[float, FloatArray]], v: FloatAr
                 break
             size /= 2.0
         if trial_loss <= loss:
-            return v, step, "no turn of the directions makes the best response worse"
+            return v, step, "converged: no rotation increases the loss of the best classifier"
         v, loss, gradient, size = trial, trial_loss, trial_gradient, 2.0 * size
-    return v, MAX_TURNS, f"{MAX_TURNS} steps, still turning"
+    return v, MAX_ROTATIONS, f"not converged after {MAX_ROTATIONS} rotations"
 
 
 def onto_fantope(matrix: FloatArray, rank: int) -> FloatArray:

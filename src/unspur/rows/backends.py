@@ -99,7 +99,7 @@ def open_rows(
         per feature. By default the only column of lists; where there is none, all columns besides `labels`, which
         must then be named, and an index of pandas.
     labels : list of str
-        Columns that must be there and are no features. ``rows.column(name)`` reads any column, named here or not.
+        Columns that must exist and are not features. ``rows.column(name)`` reads any column, named here or not.
     memory : int or str, default="1GB"
         Budget in bytes for reading, for 128 bytes per row that a fit keeps, and for what it computes from the rows;
         larger projections go to a temporary file. The interpreter and d × d matrices come on top.

@@ -167,7 +167,7 @@ def feature_columns_of(
         if not lists and not labels:
             raise InputError(
                 f"{path} has no column of lists, so it does not say which columns are features (it has: {there}). Name "
-                "them with features=, or those that are none with labels=."
+                "them with features=, or name the other columns with labels=."
             )
         features = lists or [name for name in schema if name not in apart]
     names = (features,) if isinstance(features, str) else tuple(features)
@@ -365,7 +365,7 @@ class ParquetRows(StoredRows):
     paths : the files, in the order of their rows.
     features : name of a column of lists of equal length, or names of columns of numbers or booleans. None: the only
         column of lists of numbers or, if `labels` are named, all columns besides those and an index of pandas.
-    labels : columns that must be there and are no features.
+    labels : columns that must exist and are not features.
     memory : budget, such as "1GB".
     scratch : folder for a decoded copy, which later passes read instead.
     block_rows : rows to read at a time, instead of as many as the budget allows.
