@@ -18,7 +18,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from unspur._extras import require
-from unspur._reading import brief, read_json
+from unspur._reading import read_json
+from unspur._text import brief
 from unspur._typing import Array
 from unspur._version import __version__
 from unspur.exceptions import InputError

@@ -31,7 +31,6 @@ from unspur._files import atomic
 from unspur._reading import (
     PARQUET,
     TEXT_TABLES,
-    brief,
     csv_table,
     listed,
     quoted,
@@ -40,6 +39,7 @@ from unspur._reading import (
     require_npy,
     suffix_of,
 )
+from unspur._text import brief
 from unspur._typing import Array, FloatArray
 from unspur.embed.examples import column_with_missing
 from unspur.embed.store import ROWS, EmbeddingStore, is_store

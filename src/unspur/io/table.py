@@ -16,7 +16,8 @@ import numpy as np
 
 from unspur import _reading
 from unspur._arrays import is_missing
-from unspur._reading import brief, listed, nearest, quoted
+from unspur._reading import listed, nearest, quoted
+from unspur._text import brief
 from unspur._typing import Array, BoolArray, IntArray
 from unspur.exceptions import InputError
 from unspur.removers import Remover

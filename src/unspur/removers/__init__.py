@@ -9,9 +9,9 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from unspur._files import Shapes, read_artifact
-from unspur._reading import brief
 from unspur._registry import REMOVER_POINTS, Registry
 from unspur._registry import REMOVERS as MODULES
+from unspur._text import brief
 from unspur._typing import Array
 from unspur.exceptions import ArtifactError
 from unspur.options import from_flat_parameters

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from unspur._extras import require
-from unspur._reading import brief, index_columns, quoted, require_distinct, require_labels
+from unspur._reading import index_columns, quoted, require_distinct, require_labels
+from unspur._text import brief
 from unspur._typing import Array
 from unspur.exceptions import InputError, Parameter
 from unspur.rows.stored import (

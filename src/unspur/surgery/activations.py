@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 import numpy as np
 
 from unspur._arrays import to_numpy
-from unspur._reading import brief, listed
+from unspur._reading import listed
+from unspur._text import brief
 from unspur._typing import Array, BoolArray, IntArray
 from unspur.exceptions import InputError, LabelError, NotFiniteError
 from unspur.labels import class_label, missing_values

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from unspur._files import hold
 from unspur._version import __version__
-from unspur.exceptions import ArtifactError, DataMissingError, InputError
+from unspur.exceptions import ArtifactError, InputError
 from unspur_paper.experiments.cells import data_digest, run_cell
+from unspur_paper.experiments.errors import DataMissingError
 from unspur_paper.experiments.folder import experiments_folder
 from unspur_paper.experiments.records import Record, RecordStore, canonical, pack, record_key, unpack
 from unspur_paper.experiments.running import RunReport, Task, run
@@ -168,11 +169,12 @@ def _records(
     there must be one record of the cell.
     """
     known: dict[str, dict[str, Record]] = {}
-    for record in packed:
-        known.setdefault(canonical(record.spec, "spec"), {})[record.data] = record
-    found = []
+    for one in packed:
+        known.setdefault(canonical(one.spec, "spec"), {})[one.data] = one
+    found: list[Record | None] = []
     for cell, task in zip(cells, tasks, strict=True):
-        record, by_data = None, known.get(canonical(dict(cell.spec), "spec"), {})
+        record: Record | None = None
+        by_data = known.get(canonical(dict(cell.spec), "spec"), {})
         if task is not None:
             record = store.get(task.key) or by_data.get(task.data)
         elif len(by_data) > 1:
