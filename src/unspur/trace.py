@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from unspur._reading import MAYBE_NUMBER, NUMBER, brief, require_kinds
-from unspur._text import MarkupTable, filled
+from unspur._reading import MAYBE_NUMBER, NUMBER, require_kinds
+from unspur._text import MarkupTable, brief, filled
 from unspur.criteria import LABEL, Role, TTest, Verdict
+from unspur.options import storable
 from unspur.rows import CONCEPT, MAIN
 
 #: Share of the gain over chance up to which the task counts as lost: inexact directions leave some of it behind.
@@ -159,9 +160,9 @@ class Trace:
         """Plain numbers and words, ready for JSON."""
         return {
             "concept": self.concept,
-            "concept_class": _storable(self.concept_class),
+            "concept_class": storable(self.concept_class),
             "main": self.main,
-            "main_class": _storable(self.main_class),
+            "main_class": storable(self.main_class),
             "steps": [step.to_dict() for step in self.steps],
             "stopped": self.stopped,
             "delta": self.delta,
@@ -340,11 +341,6 @@ class Traces:
 
     def _repr_html_(self) -> str:
         return "".join(trace._repr_html_() for trace in self.parts.values())
-
-
-def _storable(value: Any) -> Any:
-    """A class for JSON; dates and the like become text."""
-    return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
 def _heading(name: str, trace: Trace) -> str:

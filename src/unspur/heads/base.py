@@ -18,7 +18,7 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import assert_all_finite, check_is_fitted, column_or_1d
 
 from unspur._arrays import by_rows, exact_products, is_tensor, to_device_like, to_numpy, to_original_type
-from unspur._data import LabelledData, decode_fit_arguments, fit_arguments
+from unspur._data import LabelledData, decode_fit_arguments, fit_arguments, require_complete
 from unspur._resources import one_thread_if_small
 from unspur._typing import Array, FloatArray, IntArray
 from unspur._validation import (
@@ -32,10 +32,10 @@ from unspur._validation import (
     restore_on_failure,
     sgd_settings,
 )
-from unspur.exceptions import ArgumentError, InputError, LabelError
+from unspur.exceptions import ArgumentError, LabelError
 from unspur.labels import ClassLabel, class_label, main_column, require_no_missing
 from unspur.options import SGD, SOLVER
-from unspur.removers.seen_rows import check_and_remember
+from unspur.removers.seen_rows import hash_finite_rows
 from unspur.rows import StoredRows, backend_of, to_host
 from unspur.solvers.coordinates import LogisticCoordinates, RowSpan
 from unspur.solvers.few_rows import MIN_WEIGHT_DECAY, FewRows
@@ -126,8 +126,7 @@ def decode_head_arguments(
     known = rows.concept.classes if needs_concept else None
     if all(value is None for value in validation.values()):
         return HeadData(rows, None, classes, known)
-    if any(validation[name] is None for name in (("X", "y", "concept") if needs_concept else ("X", "y"))):
-        raise InputError("A validation set needs X_val, y_val and concept_val together.")
+    require_complete(validation, ("X", "y", "concept") if needs_concept else ("X", "y"))
     validation = {**validation, "y": _one_column(validation["y"], "y_val")}
     held_out = decode_fit_arguments(estimator, **validation, missing=missing, like=rows, needs_concept=needs_concept)
     return HeadData(rows, held_out.with_labels(), classes, known)
@@ -137,7 +136,7 @@ def with_duplicates_as_clusters(head: Head, rows: LabelledData) -> LabelledData:
     """The rows with copies of a row as clusters, so that a split keeps them together; given clusters stay."""
     if rows.clusters is not None:
         return rows
-    return rows.with_duplicate_clusters(check_and_remember(head, rows.X)[0])
+    return rows.with_duplicate_clusters(hash_finite_rows(head, rows.X).hashes)
 
 
 def _require_text_or_numbers(main: ClassLabel, given: Array) -> None:

@@ -24,8 +24,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from unspur._arrays import to_numpy, to_original_type, to_python
 from unspur._files import Shapes, write_artifact
-from unspur._reading import NUMBER, brief, require_kinds
+from unspur._reading import NUMBER, require_kinds
 from unspur._resources import one_thread_if_small
+from unspur._text import brief
 from unspur._typing import Array, FloatArray
 from unspur._validation import (
     OTHER_NAMES,
@@ -40,9 +41,9 @@ from unspur.certificate import Certificate, certify
 from unspur.clusters import cluster_codes, copies, different_rows, fingerprint, has_continuous_columns, row_hashes
 from unspur.exceptions import InputError, NothingRemovedWarning, UsedRowsWarning
 from unspur.labels import as_date, class_label, is_date, label_columns, main_column, require_no_missing
-from unspur.options import to_json
+from unspur.options import is_plain, storable, to_json
 from unspur.removers.concepts import read_concepts
-from unspur.removers.seen_rows import SeenRows, Sketch, equal_but_for_rounding, merged_fingerprints
+from unspur.removers.seen_rows import SeenRows, equal_up_to_rounding
 from unspur.rows import StoredRows, backend_of, to_host
 from unspur.solvers.descent import one_warning
 from unspur.subspace import AffineMap, Subspace
@@ -51,8 +52,6 @@ from unspur.subspace import AffineMap, Subspace
 MAX_CERTIFICATE_BYTES = 2 * 10**9
 #: Rows that are enough for a certificate.
 CERTIFICATE_ROWS = 10_000
-#: Longest parameter that is saved, in characters.
-MAX_PARAMETER_CHARACTERS = 100_000
 #: Largest number in a saved removal: transformed rows stay finite.
 MAX_NUMBER = 1e100
 #: Largest deviation of ``LᵀR / α`` from the identity; conditions up to 1e8 leave some 1e-8 of rounding.
@@ -83,11 +82,11 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     - set `trace_`, an instance of the class attribute `trace_type`, which has `stopped`, `to_dict`, `from_dict` and
       prints as a table;
     - set `classes_` (of y, or empty) and `concept_classes_` (of one concept, or a tuple for each of several);
-    - call ``self._store_row_hashes(check_and_remember(self, X))``, so that certificates notice rows of the fit;
+    - call ``self._store_row_hashes(hash_finite_rows(self, X))``, so that certificates notice rows of the fit;
     - call `warn_if_nothing_removed`.
 
-    Closed forms derive from `ClosedFormRemover` (leace.py), and methods that test directions use `FitData` and
-    `fit_each_concept` (problems.py), as `JSE` and `INLP` do.
+    Closed forms derive from `ClosedFormRemover`, other methods that use covariances from `ConceptRemover` (leace.py).
+    Methods that test directions use `FitData` and `fit_each_concept` (problems.py), as `JSE` and `INLP` do.
     """
 
     # Arguments of `fit` are routed through pipelines and searches without asking the user to request each.
@@ -104,10 +103,9 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     classes_: tuple[Any, ...]
     concept_classes_: tuple[Any, ...]
     training_hash_: str
-    _training_rows: Any  # hashes (n,) of the rows that were used, or None where they are too many to keep
-    _training_sketches: tuple[Sketch, ...]
-    _validation_rows: Any  # the same of X_val; absent without one
-    _validation_sketches: tuple[Sketch, ...]
+    #: Rows that the fit used, and those of X_val, by which certificates recognise them; None if read from a file.
+    _training_rows: SeenRows | None = None
+    _validation_rows: SeenRows | None = None
     certificate_: Certificate
     _leaves_nothing: bool = False  # of the rows of the fit
     encoding_: dict[str, Any]  # of the store that `unspur fit` read the rows from; absent for other rows
@@ -132,24 +130,17 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def _store_row_hashes(self, training: SeenRows, validation: SeenRows | None = None) -> None:
         """Keep what certificates need to recognise rows of the fit and of X_val."""
         self._clear_row_hashes()
-        self._add_row_hashes(*training)
-        if validation is not None:
-            self._validation_rows, _, self._validation_sketches = validation
+        self._add_row_hashes(training)
+        self._validation_rows = validation
 
-    def _add_row_hashes(self, hashes: Any, row_set_hash: str, sketches: tuple[Sketch, ...]) -> None:
-        """Add hashes (None: too many to keep), fingerprint and sketches of rows to those kept before."""
-        if hasattr(self, "_training_rows"):
-            row_set_hash, earlier = merged_fingerprints(self.training_hash_, row_set_hash), self._training_rows
-            hashes = None if earlier is None or hashes is None else np.concatenate([earlier, hashes])
-            sketches = (*self.__dict__.get("_training_sketches", ()), *sketches)
-        self._training_rows, self.training_hash_, self._training_sketches = hashes, row_set_hash, sketches
+    def _add_row_hashes(self, rows: SeenRows) -> None:
+        """Keep rows besides those kept before."""
+        self._training_rows = rows if self._training_rows is None else self._training_rows.merged(rows)
+        self.training_hash_ = self._training_rows.fingerprint
 
     def _clear_row_hashes(self) -> None:
         """Drop what an earlier fit kept."""
-        for kept in ("training", "validation"):
-            for name in (f"_{kept}_rows", f"_{kept}_sketches"):
-                self.__dict__.pop(name, None)
-        for name in ("certificate_", "encoding_"):
+        for name in ("_training_rows", "_validation_rows", "certificate_", "encoding_"):
             self.__dict__.pop(name, None)
 
     def certificate(
@@ -207,10 +198,10 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             if more := len(measured) - len(np.unique(measured)):
                 rows = f"{more:,} of the {len(measured):,} rows measured"
                 notes.append(f"{rows} are duplicates of others and count once with them")
-        used, from_file = self.used_rows_note(z[known]), not hasattr(self, "_training_rows")
-        if from_file and not used:
+        used, seen = self.used_rows_note(z[known]), self._training_rows
+        if seen is None and not used:
             notes.append("read from a file: cannot tell whether some of these rows were used in the fit")
-        elif not from_file and self._training_rows is None:
+        elif seen is not None and seen.hashes is None:
             notes.append("fitted on too many rows: cannot tell whether some of these rows were used in the fit")
         if used:
             warnings.warn(f"{used}. {HELD_OUT_ADVICE}", UsedRowsWarning, stacklevel=2)
@@ -254,26 +245,27 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def _used_rows(self, z: Array) -> list[str]:
         """Sentences about rows that the fit has used, equal or equal up to rounding; empty if there are none."""
         hashes, notes = row_hashes(z), []
-        known = self.__dict__.get("_training_rows")
         # Rows of a few small integers may be equal by chance.
         by_chance = not has_continuous_columns(z[different_rows(hashes)])
-        if (known is None or by_chance) and fingerprint(hashes) == getattr(self, "training_hash_", None):
+        unknown = self._training_rows is None or self._training_rows.hashes is None
+        if (unknown or by_chance) and fingerprint(hashes) == getattr(self, "training_hash_", None):
             return [f"{len(z):,} of the {len(z):,} rows measured were used in the fit"]
-        for kept, of_fit, of_rows in (
-            ("training", "were used in the fit", "rows of the fit"),
-            ("validation", "were validation rows, on which the directions were tested", "validation rows"),
+        for seen, of_fit, of_rows in (
+            (self._training_rows, "were used in the fit", "rows of the fit"),
+            (self._validation_rows, "were validation rows, on which the directions were tested", "validation rows"),
         ):
-            used = self.__dict__.get(f"_{kept}_rows")
-            same = np.zeros(len(z), dtype=bool) if used is None or by_chance else np.isin(hashes, used)
+            if seen is None or by_chance:
+                continue
+            same = np.zeros(len(z), dtype=bool) if seen.hashes is None else np.isin(hashes, seen.hashes)
             if same.any():
                 notes.append(f"{same.sum():,} of the {len(z):,} rows measured {of_fit}")
             sketches = [  # a sketch leaves columns out, and the others may be equal by chance
                 sketch
-                for sketch in (() if by_chance else self.__dict__.get(f"_{kept}_sketches", ()))
+                for sketch in seen.sketches
                 if has_continuous_columns(z[different_rows(hashes)][:, sketch.scale > 0])
             ]
             if sketches:
-                near, rounding = equal_but_for_rounding(z, sketches)
+                near, rounding = equal_up_to_rounding(z, sketches)
                 if count := int((near & ~same).sum()):
                     some = "at least " if max(sketch.step for sketch in sketches) > 1 else ""
                     notes.append(
@@ -460,15 +452,7 @@ def plain_parameters(estimator: BaseEstimator) -> dict[str, Any]:
     """Parameters of an estimator, as JSON holds them, dates as text; those that it cannot hold are left out."""
     given = estimator.get_params(deep=False).items()
     values = {name: str(as_date(value)) if is_date(value) else to_json(to_python(value)) for name, value in given}
-    return {name: value for name, value in values.items() if _is_plain(value)}
-
-
-def storable(value: Any) -> Any:
-    """A class, or nested tuples of classes, for JSON; dates, decimals and the like become text."""
-    if isinstance(value, tuple | list):
-        return [storable(item) for item in value]
-    value = to_python(value)
-    return value if _is_plain(value) else str(value)
+    return {name: value for name, value in values.items() if is_plain(value)}
 
 
 def _storable_names(names: list[Any]) -> list[Any] | None:
@@ -480,14 +464,6 @@ def _storable_names(names: list[Any]) -> list[Any] | None:
 def _tuples(value: Any) -> Any:
     """Nested lists as nested tuples."""
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether a parameter can be saved: a generator cannot be written as JSON, and folds of all rows are too long."""
-    try:
-        return len(json.dumps(value)) <= MAX_PARAMETER_CHARACTERS
-    except TypeError:
-        return False
 
 
 def require_shapes(found: Shapes) -> None:

@@ -12,14 +12,12 @@ from unspur._arrays import to_numpy
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError, LabelError
 from unspur.labels import (
-    NOT_NUMBERS,
     ClassLabel,
-    as_numbers,
     class_label,
     columns_in_order,
     holds_dates,
     label_columns,
-    missing_number,
+    numeric_column,
 )
 
 ConceptType: TypeAlias = Literal["auto", "class", "continuous"]
@@ -91,7 +89,7 @@ def read_concepts(
         columns = dict(zip(names if set(columns) == set(names) else columns, ordered, strict=True))
     if kind == "continuous":
         numbers = np.stack(
-            [_numbers(column, label, n_rows, missing, varying=varying) for label, column in columns.items()]
+            [_numbers(column, name, n_rows, missing, varying=varying) for name, column in columns.items()]
         )
         present = np.asarray(np.isfinite(numbers).all(axis=0))
         _require_present(present, tuple(columns))
@@ -126,21 +124,8 @@ def read_concepts(
 
 
 def _numbers(column: Array, name: str, n_rows: int, missing: Any, *, varying: bool) -> FloatArray:
-    try:
-        numbers = as_numbers(column).reshape(-1)
-    except (TypeError, ValueError):
-        raise LabelError(NOT_NUMBERS, label=name) from None
-    if len(numbers) != n_rows:
-        raise LabelError(
-            "{label} has {given} values for {rows} rows of X. Each row needs one.",
-            label=name,
-            given=len(numbers),
-            rows=n_rows,
-        )
-    if np.isinf(numbers).any():
-        raise LabelError("{label} has {values} infinite values.", label=name, values=int(np.isinf(numbers).sum()))
-    if (code := missing_number(missing, name, dates=holds_dates(column))) is not None:
-        numbers[numbers == code] = np.nan
+    """The column, unless its numbers do not vary or are too large or small to be squared."""
+    numbers = numeric_column(column, name, n_rows, missing)
     known = numbers[np.isfinite(numbers)]
     spread, largest = (float(np.ptp(known)), float(np.abs(known).max())) if len(known) else (1.0, 1.0)
     if varying and not spread:

@@ -28,12 +28,14 @@ from unspur.subspace import Subspace
 from unspur.trace import Step
 
 OTHER_ROLE: dict[Role, Role] = {"spurious": "main", "main": "spurious"}
-#: Weight decays to choose from: the paper's grid, with its 0 replaced by a value at which separable classes still have
-#: a solution.
-WEIGHT_DECAYS = (1.0, 0.1, 0.01, 0.001, 0.0001)
+#: The paper's penalties, in units of the mean variance of the rows; its 0 is replaced by a value at which separable
+#: classes still have a solution.
+PAPER_PENALTIES = (1.0, 0.1, 0.01, 1e-3, 1e-4)
 #: Share of the gain over chance that does not justify less weight decay. Where classes are separable, standard errors
 #: vanish with the loss, and every smaller value would gain another millionth of a nat.
-NEGLIGIBLE_GAIN = 0.01
+NEGLIGIBLE_GAIN_SHARE = 0.01
+#: A number of directions or pairs that no search reaches.
+NO_LIMIT = 2**31
 #: Held-out loss and its standard error.
 LossAndError: TypeAlias = tuple[float, float]
 
@@ -43,17 +45,17 @@ def choose_weight_decay(
 ) -> tuple[float, dict[float, LossAndError]]:
     """Return the largest weight decay that is as good as the best, and all losses (the paper's rule).
 
-    As good: its loss is within one standard error of the smallest, or within `NEGLIGIBLE_GAIN` of the gain of the
+    As good: its loss is within one standard error of the smallest, or within `NEGLIGIBLE_GAIN_SHARE` of the gain of the
     smallest over `chance`. The search goes from large to small values, and ends once losses have clearly risen or next
     to nothing is left to gain.
     """
     losses: dict[float, LossAndError] = {}
-    for value in WEIGHT_DECAYS:
+    for value in PAPER_PENALTIES:
         loss, _ = losses[value] = evaluate(value)
         best, error = min(losses.values())
-        if loss > best + error or loss <= NEGLIGIBLE_GAIN * chance:
+        if loss > best + error or loss <= NEGLIGIBLE_GAIN_SHARE * chance:
             break
-    threshold = best + max(error, NEGLIGIBLE_GAIN * (chance - best))
+    threshold = best + max(error, NEGLIGIBLE_GAIN_SHARE * (chance - best))
     return max(value for value, (loss, _) in losses.items() if loss <= threshold), losses
 
 
@@ -265,10 +267,10 @@ class SearchSettings:
 
     inner: Role = "main"
     candidate: Literal["last_accepted", "failing"] = "last_accepted"
-    max_dim: tuple[int, int] = (2**31, 2**31)  # spurious, main
+    max_dim: tuple[int, int] = (NO_LIMIT, NO_LIMIT)  # spurious, main
     split_level: bool = False
     #: Limit on the pairs estimated in all rounds together.
-    max_pairs: int = 2**31
+    max_pairs: int = NO_LIMIT
 
     def level_share(self, role: Role, outer_round: int) -> float:
         """Share of the level for a test of this role in one round."""

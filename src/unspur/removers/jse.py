@@ -36,7 +36,8 @@ from unspur.exceptions import (
 )
 from unspur.options import SGD, PaperVariant
 from unspur.removers.joint import (
-    WEIGHT_DECAYS,
+    NO_LIMIT,
+    PAPER_PENALTIES,
     EstimatedPair,
     ExactSolver,
     FoldEstimates,
@@ -421,7 +422,7 @@ class JSE(DirectionRemover):
         by_group = variant.tests == "group"
         tests = DirectionTests(float(self.significance_level), by_group, 0.0, variant.scalars, clusters=data.clusters)
         make_solver = self._solver_factory(data, spectrum, inverse_factor, rng)
-        weight_decay = WEIGHT_DECAYS[0] if self.weight_decay == "auto" else float(self.weight_decay)
+        weight_decay = PAPER_PENALTIES[0] if self.weight_decay == "auto" else float(self.weight_decay)
         solver, centre = make_solver(weight_decay, self.tol), spectrum.centre
         estimation = JointEstimation(data.rows, counts, solver, tests, centre, excluded, metric=metric)
         decay_losses: dict[float, tuple[float, float]] = {}
@@ -448,13 +449,15 @@ class JSE(DirectionRemover):
         else:
             tests = replace(tests, delta=float(self.delta))
         estimation = replace(estimation, tests=tests)
-        most_spurious, most_main = (2**31 if limit is None else limit for limit in (self.max_spurious, self.max_main))
+        most_spurious, most_main = (
+            NO_LIMIT if limit is None else limit for limit in (self.max_spurious, self.max_main)
+        )
         settings = SearchSettings(
             inner="main" if main_only else variant.inner,
             candidate=variant.candidate,
             max_dim=(0 if main_only else most_spurious, most_main),
             split_level=self.correction == "familywise",
-            max_pairs=self.max_pairs or 2**31,
+            max_pairs=self.max_pairs or NO_LIMIT,
         )
         found = estimate_subspaces(estimation, settings, progress)
         removed = found.spurious_estimates

@@ -25,7 +25,7 @@ import numpy as np
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from unspur._arrays import cast, namespace, rounded, to_device_like
+from unspur._arrays import HALF_PRECISION, cast, namespace, rounded, to_device_like
 from unspur._reading import NUMBER, require_kinds
 from unspur._text import filled
 from unspur._typing import Array, BoolArray, FloatArray
@@ -66,7 +66,7 @@ from unspur.removers.concepts import (
     require_another_label,
     require_digits,
 )
-from unspur.removers.seen_rows import check_and_remember, without_unused
+from unspur.removers.seen_rows import SeenRows, hash_finite_rows, without_unused
 from unspur.rows import Block, Columns, RowSource, backend_of, persisted, rows_of, to_host
 from unspur.solvers.coordinates import ScaledSpan, Whitener, covariances_of
 from unspur.solvers.statistics import COVARIANCE_OVERFLOWS, Covariances, require_variation
@@ -86,8 +86,6 @@ MAX_ROUNDING_SHARE, MAX_ROUNDING_SHARE_COLLINEAR = 1e-5, 1e-10
 #: correlation with a concept that some other column has, and the others explain this share of what all columns do. What
 #: is left in new rows is then no more than about three times the error of an estimate from the rows of the fit.
 MAX_NARROW_CORRELATION, MIN_TOLD_SHARE = 2.0, 0.1
-#: Relative rounding error of types that are widened before rows are summed.
-HALF_PRECISION = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,72 +357,17 @@ def _unnamed(names: tuple[str, ...]) -> bool:
     return names in ((), numbered("concept", len(names)))
 
 
-class ClosedFormRemover(Remover):
-    """Base class of the closed forms :class:`LEACE`, :class:`SAL` and :class:`SPLINCE`.
+class ConceptRemover(Remover):
+    """Base class of the removers whose `fit` takes the concept as columns of numbers: closed forms and :class:`RLACE`.
 
-    A subclass sets `_form`, the map that `closed_form` makes, and `_keeps_moments` if it can be fitted in parts. A
-    method with another map overrides `fit`, as `RLACE` does: `_rows` reads the arguments, `covariances_of` sums over
-    the rows, and `trace_type` is the class of its trace.
+    `_rows` reads the arguments of `fit`, and `covariances_of` sums over the rows.
     """
 
-    trace_type = ClosedFormTrace
-    trace_: ClosedFormTrace
-    moments_: Covariances
-    _moments_of: (
-        ScaledSpan | None
-    )  # span in whose coordinates `moments_` are; None if they are in the original features
+    balance: str
+    missing_concept: Any
     _label_notes: tuple[str, ...] = ()
     _concept_names: tuple[str, ...] = ()  # as they were passed
-    _form: ClassVar[Form]
-    _keeps_moments: ClassVar[bool] = False  # a d × d matrix, for methods that can be fitted in parts
-
-    _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012 — scikit-learn's protocol
-        "balance": BALANCE,
-        "concept_type": [StrOptions({"auto", "class", "continuous"})],
-        "missing_concept": MISSING,
-        "strength": STRENGTH,
-    }
-
-    def __init__(
-        self,
-        *,
-        balance: str = "none",
-        concept_type: str = "auto",
-        missing_concept: Any = None,
-        strength: float = 1.0,
-    ):
-        self.balance = balance
-        self.concept_type = concept_type
-        self.missing_concept = missing_concept
-        self.strength = strength
-
-    @keyword_only_after_y
-    def fit(self, X: Array, y: Array | None = None, *, concept: Array, sample_weight: Array | None = None) -> Self:
-        """Estimate the removal.
-
-        Parameters
-        ----------
-        X : array of shape (n_samples, n_features)
-            Embeddings: an array or DataFrame, a memory map, a torch tensor on any device, a Dask array, or the rows of
-            `unspur.open_rows`. They stay where they are.
-        y : array of shape (n,), or mapping from its name to it, optional
-            Main-task label, of any number of classes; needed for ``balance="main"`` and "group", and by SPLINCE. A
-            concept that is the same label is refused.
-        concept : array of shape (n,) or (n, m), or DataFrame
-            What to remove: a concept of any number of classes, several of them, or numbers (``concept_type``). Rows
-            where one is missing are left out of the fit. Dates are numbers: seconds since 1970 (UTC).
-        sample_weight : array of shape (n,), optional
-        """
-        with self._fitting(X):
-            self._validate_params()
-            self._forget()
-            rows, self._n_concept = self._rows(X, y, concept, sample_weight, reset=True)
-            inside, wide = ScaledSpan.of(rows, scaled=self._form != "sal")
-            moments, whitener = covariances_of(inside, rotated=wide is not None)
-            self._check_rounding(rows, self._solve(moments, whitener, wide), moments, X)
-            if self._keeps_moments:
-                self.moments_, self._moments_of = moments, wide
-        return self
+    _keeps_task: ClassVar[bool] = False  # exactly, so that y is needed
 
     def _rows(
         self, X: Array, y: Array | None, concept: Array, sample_weight: Array | None, *, reset: bool, whole: bool = True
@@ -435,7 +378,7 @@ class ClosedFormRemover(Remover):
         vary.
         """
         z = persisted(checked_z(self, X, reset=reset))
-        if self._form == "splince" and z.shape[1] < 2:
+        if self._keeps_task and z.shape[1] < 2:
             raise InputError(f"X has {z.shape[1]} feature(s); to remove one and keep another at least 2 are needed.")
         main_name, y = main_column(y)
         # A Dask label that nothing depends on is not computed, and so not compared with the concept.
@@ -463,14 +406,14 @@ class ClosedFormRemover(Remover):
             require_another_label(concepts.codes, label, label.present & (weight > 0))
         group = concepts.group if concepts.classes else None
         self._warn_of_outliers(concepts, weight)
-        if self._form == "splince" and main is not None:
+        if self._keeps_task and main is not None:
             self._require_classes_of_task(main, weight)
         weight = balanced_weights(weight, self.balance, group, None if main is None else main.codes)
         targets = concepts.columns if main is None else np.concatenate([concepts.columns, indicators(main)])
         columns = Columns(targets, np.zeros(len(z), dtype=np.intp), weight, 0)
         self.classes_ = () if main is None else main.classes
         self.concept_classes_ = concepts.classes[0] if len(concepts.classes) == 1 else concepts.classes
-        self._add_row_hashes(*without_unused(check_and_remember(self, z), weight > 0))
+        self._add_row_hashes(without_unused(hash_finite_rows(self, z), weight > 0))
         return rows_of(z, columns), len(concepts.columns)
 
     def _note_names(self, names: tuple[str, ...], earlier: tuple[str, ...]) -> None:
@@ -482,7 +425,7 @@ class ClosedFormRemover(Remover):
 
     @property
     def _needs_y(self) -> bool:
-        return self._form == "splince" or self.balance in ("main", "group")
+        return self._keeps_task or self.balance in ("main", "group")
 
     def _main_label(
         self, y: Array | None, name: str, n_rows: int, classes: tuple[Any, ...] | None
@@ -491,7 +434,7 @@ class ClosedFormRemover(Remover):
             if self._needs_y:
                 raise LabelError(
                     f"{type(self).__name__} requires y to be passed, but the target y is None"
-                    + ("." if self._form == "splince" else f": balance={self.balance!r} needs it.")
+                    + ("." if self._keeps_task else f": balance={self.balance!r} needs it.")
                 )
             return None
         label = class_label(y, name, n_rows, classes=classes or None)
@@ -549,6 +492,76 @@ class ClosedFormRemover(Remover):
         warnings.warn(f"{text}.", category, stacklevel=6)
         self._label_notes = tuple(dict.fromkeys((*self._label_notes, text)))
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = self._keeps_task
+        return tags
+
+
+class ClosedFormRemover(ConceptRemover):
+    """Base class of the closed forms :class:`LEACE`, :class:`SAL` and :class:`SPLINCE`.
+
+    A subclass sets `_form`, the map that `closed_form` makes, and `_keeps_moments` if it can be fitted in parts. A
+    method with another map derives from `ConceptRemover`.
+    """
+
+    trace_type = ClosedFormTrace
+    trace_: ClosedFormTrace
+    moments_: Covariances
+    _moments_of: (
+        ScaledSpan | None
+    )  # span in whose coordinates `moments_` are; None if they are in the original features
+    _form: ClassVar[Form]
+    _keeps_moments: ClassVar[bool] = False  # a d × d matrix, for methods that can be fitted in parts
+
+    _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012 — scikit-learn's protocol
+        "balance": BALANCE,
+        "concept_type": [StrOptions({"auto", "class", "continuous"})],
+        "missing_concept": MISSING,
+        "strength": STRENGTH,
+    }
+
+    def __init__(
+        self,
+        *,
+        balance: str = "none",
+        concept_type: str = "auto",
+        missing_concept: Any = None,
+        strength: float = 1.0,
+    ):
+        self.balance = balance
+        self.concept_type = concept_type
+        self.missing_concept = missing_concept
+        self.strength = strength
+
+    @keyword_only_after_y
+    def fit(self, X: Array, y: Array | None = None, *, concept: Array, sample_weight: Array | None = None) -> Self:
+        """Estimate the removal.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+            Embeddings: an array or DataFrame, a memory map, a torch tensor on any device, a Dask array, or the rows of
+            `unspur.open_rows`. They stay where they are.
+        y : array of shape (n,), or mapping from its name to it, optional
+            Main-task label, of any number of classes; needed for ``balance="main"`` and "group", and by SPLINCE. A
+            concept that is the same label is refused.
+        concept : array of shape (n,) or (n, m), or DataFrame
+            What to remove: a concept of any number of classes, several of them, or numbers (``concept_type``). Rows
+            where one is missing are left out of the fit. Dates are numbers: seconds since 1970 (UTC).
+        sample_weight : array of shape (n,), optional
+        """
+        with self._fitting(X):
+            self._validate_params()
+            self._forget()
+            rows, self._n_concept = self._rows(X, y, concept, sample_weight, reset=True)
+            inside, wide = ScaledSpan.of(rows, scaled=self._form != "sal")
+            moments, whitener = covariances_of(inside, rotated=wide is not None)
+            self._check_rounding(rows, self._solve(moments, whitener, wide), moments, X)
+            if self._keeps_moments:
+                self.moments_, self._moments_of = moments, wide
+        return self
+
     def _check_rounding(self, rows: RowSource, found: ClosedForm, moments: Covariances, X: Array) -> None:
         """Warn if columns are so nearly copies, or rows so coarse, that rounding brings the concept back."""
         if self.strength_ < 1:  # which leaves more of it than rounding does
@@ -598,16 +611,6 @@ class ClosedFormRemover(Remover):
             )
         return notes
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = self._form == "splince"
-        return tags
-
-
-def has_closed_form(remover: Remover) -> bool:
-    """Whether a remover needs no more than `Covariances` of the rows."""
-    return isinstance(remover, ClosedFormRemover) and type(remover).fit is ClosedFormRemover.fit
-
 
 def fit_moments(
     remover: ClosedFormRemover,
@@ -632,7 +635,7 @@ def fit_moments(
     remover._concept_names = ("concept",)
     remover.concept_classes_, remover.classes_ = concept_classes, classes
     remover.n_features_in_ = len(moments.mean_x)
-    remover._store_row_hashes((None, row_set_hash, ()))
+    remover._store_row_hashes(SeenRows(None, row_set_hash))
     remover._solve(moments)
     return remover
 
@@ -759,7 +762,8 @@ class LEACE(ClosedFormRemover):
         merged = LEACE(**self.get_params())
         merged.__dict__.update(self.__dict__)
         merged.__dict__.pop("certificate_", None)
-        merged._add_row_hashes(other._training_rows, other.training_hash_, other.__dict__.get("_training_sketches", ()))
+        assert other._training_rows is not None
+        merged._add_row_hashes(other._training_rows)
         merged._concept_names = names[0] if names else self._concept_names
         merged._label_notes = tuple(dict.fromkeys((*self._label_notes, *other._label_notes)))
         merged.moments_, merged._moments_of = self._moments_of_rows().merge(other._moments_of_rows()), None
@@ -792,6 +796,7 @@ class SPLINCE(ClosedFormRemover):
     """
 
     _form = "splince"
+    _keeps_task = True
 
 
 def correlation_in_rounding(rows: RowSource, form: ClosedForm, kind: str) -> float:

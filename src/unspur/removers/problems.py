@@ -16,7 +16,14 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from unspur._data import LabelledData, decode_fit_arguments, fetched_rows, warn_if_on_another_scale
+from unspur._arrays import renumbered
+from unspur._data import (
+    LabelledData,
+    decode_fit_arguments,
+    fetched_rows,
+    require_complete,
+    warn_if_on_another_scale,
+)
 from unspur._typing import BoolArray, FloatArray, IntArray
 from unspur._validation import FIT_METADATA
 from unspur.clusters import (
@@ -26,14 +33,14 @@ from unspur.clusters import (
     given_splits,
     has_continuous_columns,
     held_out,
-    shared_clusters,
+    require_disjoint_clusters,
 )
 from unspur.criteria import require_clusters, require_testable
 from unspur.exceptions import ClusterWarning, InputError, LabelError, Message, Parameter, UsedRowsWarning
 from unspur.labels import ClassLabel
 from unspur.removers.base import Remover
 from unspur.removers.joint import Subspaces
-from unspur.removers.seen_rows import SeenRows, check_and_remember, without_unused
+from unspur.removers.seen_rows import SeenRows, hash_finite_rows, without_unused
 from unspur.rows import Columns, RowSource, StackedRows, rows_of
 from unspur.solvers.coordinates import MAX_NATIVE_CONDITION, Geometry, Metric, RowSpan
 from unspur.solvers.held_out_losses import HeldOutClusters
@@ -69,22 +76,21 @@ class FitData:
         """
         settings: Any = {"missing": estimator.missing_concept, "needs_y": needs_y, "check_finite": False}
         data = decode_fit_arguments(estimator, **train, **settings)
-        seen = check_and_remember(estimator, data.X)
-        hashes, seen = seen[0], without_unused(seen, data.live)
+        seen = hash_finite_rows(estimator, data.X)
+        hashes, seen = seen.hashes, without_unused(seen, data.live)
         if all(given is None for given in validation.values()):
             return cls(data.with_duplicate_clusters(hashes), None, seen)
-        require_disjoint_clusters(train["clusters"], validation["clusters"])
-        if any(validation[name] is None for name in (("X", "y", "concept") if needs_y else ("X", "concept"))):
-            raise InputError("A validation set needs X_val, y_val and concept_val together.")
+        require_disjoint_clusters(train["clusters"], validation["clusters"], "val")
+        require_complete(validation, ("X", "y", "concept") if needs_y else ("X", "concept"))
         if data.y is None:
             validation = {**validation, "y": None}
         held_out = decode_fit_arguments(estimator, **validation, like=data, **settings)
-        tested = check_and_remember(estimator, held_out.X, "X of the validation rows")
-        hashes, tested = tested[0], without_unused(tested, held_out.live)
+        tested = hash_finite_rows(estimator, held_out.X, "X of the validation rows")
+        hashes, tested = tested.hashes, without_unused(tested, held_out.live)
         warn_if_on_another_scale(data.X, held_out.X)
         reused = 0
-        if seen[0] is not None and tested[0] is not None:
-            reused = int(np.isin(tested[0], seen[0]).sum())
+        if seen.hashes is not None and tested.hashes is not None:
+            reused = int(np.isin(tested.hashes, seen.hashes).sum())
             if reused and not has_continuous_columns(fetched_rows(held_out.X, different_rows(hashes))):
                 reused = 0
             held_out = held_out.with_duplicate_clusters(hashes)
@@ -127,25 +133,6 @@ class FitData:
                 clusters=Parameter("clusters"),
             )
             warnings.warn(message, stacklevel=5)
-
-
-def require_disjoint_clusters(train: Any, validation: Any) -> None:
-    """Raise if training rows have clusters and validation rows have none, or share some."""
-    if train is None:
-        return
-    if validation is None:
-        raise InputError(
-            "clusters were passed and clusters_val was not: directions are tested on the rows of X_val, so the tests "
-            "need to know which of those belong together."
-        )
-    if both := shared_clusters(train, validation):
-        raise InputError(
-            "{clusters} clusters are among the training rows and among the validation rows, such as {value!r}: "
-            "directions would be tested on clusters that they were estimated from. Leave them out of one of "
-            "the two sets; if they are different clusters, give them different labels.",
-            clusters=len(both),
-            value=min(both, key=str),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +248,7 @@ class HeldOutSplitter:
             return fold
         k = int(self.cv)
         if known is not None:
-            code = np.unique(known, return_inverse=True)[1].reshape(-1)
+            code = renumbered(known)
             fold[present] = 1 + folds_by_cluster(code, group[present], np.full(k, 1.0 / k), self.rng)
             return fold
         for g in range(4):

@@ -31,8 +31,7 @@ from unspur._typing import Array, FloatArray
 from unspur._validation import BALANCE, MISSING, STRENGTH, generator, keyword_only_after_y, sgd_settings
 from unspur.exceptions import InputError, NotConvergedWarning
 from unspur.options import SGD, SOLVER
-from unspur.removers.base import Remover
-from unspur.removers.leace import ClosedFormRemover, closed_form
+from unspur.removers.leace import ConceptRemover, closed_form
 from unspur.rows import CONCEPT, Block, RowSource, Weighting
 from unspur.solvers.coordinates import Geometry, LogisticCoordinates, covariances_of, to_span_coordinates
 from unspur.solvers.logistic import Logistic, LogisticLosses, solve_logistic
@@ -195,7 +194,7 @@ class MinimaxTrace:
     __repr__ = __str__
 
 
-class RLACE(ClosedFormRemover):
+class RLACE(ConceptRemover):
     """Relaxed linear adversarial concept erasure (Ravfogel et al., 2022).
 
     ``max_P min_w loss(concept | (I − P) z)`` over orthogonal projections P of rank `rank`. A linear classifier can beat
@@ -224,9 +223,8 @@ class RLACE(ClosedFormRemover):
         How good the best response is at the end.
     """
 
-    _form = "sal"
-    trace_type = MinimaxTrace  # type: ignore[assignment]
-    trace_: MinimaxTrace  # type: ignore[assignment]
+    trace_type = MinimaxTrace
+    trace_: MinimaxTrace
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012 — scikit-learn's protocol
         "rank": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
@@ -316,7 +314,7 @@ class RLACE(ClosedFormRemover):
         return self
 
     def _notes(self) -> list[str]:
-        excess, notes = self.trace_.response_accuracy - self.trace_.majority, Remover._notes(self)
+        excess, notes = self.trace_.response_accuracy - self.trace_.majority, super()._notes()
         if excess > 0.01:
             notes.append(f"the best response still beats the majority by {100 * excess:.1f} points")
         return notes

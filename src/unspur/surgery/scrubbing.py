@@ -41,8 +41,8 @@ from unspur.metrics.leakage import Leakage, NumericLeakage, leakage
 from unspur.removers import Remover, artifact_errors, restored
 from unspur.removers.base import require_shapes
 from unspur.removers.concepts import balanced_weights, indicators, read_concepts, require_few_codes
-from unspur.removers.leace import LEACE, ClosedFormRemover, fit_moments, has_closed_form
-from unspur.removers.seen_rows import merged_fingerprints
+from unspur.removers.leace import LEACE, ClosedFormRemover, ConceptRemover, fit_moments
+from unspur.removers.seen_rows import SeenRows, merged_fingerprints
 from unspur.rows import Columns, rows_of
 from unspur.rows.stored import Spool, StoredNpy
 from unspur.solvers.statistics import Covariances
@@ -148,7 +148,7 @@ def scrub(
     labelled = Batches(batches, concept, y, pooling=pooling, missing=missing, device=device_of(model))
     survey = Survey.of(labelled, numbers=numbers)
     _require_classes(survey, remover, numbers=numbers)
-    fit = fit_sums if has_closed_form(remover) else _fit_stored
+    fit = fit_sums if isinstance(remover, ClosedFormRemover) else _fit_stored
     removals: dict[str, Remover] = {}
     with evaluating(model), ExitStack() as attached:
         places = layers_in_order(model, names, next(iter(labelled)), output)
@@ -192,7 +192,7 @@ def _require_classes(survey: Survey, remover: Remover, *, numbers: bool) -> None
         )
     if getattr(remover, "concept_type", "class") == "auto":
         require_few_codes(classes, survey.rows, "concept")
-    if isinstance(remover, ClosedFormRemover) and remover._needs_y and None in survey.classes(1):
+    if isinstance(remover, ConceptRemover) and remover._needs_y and None in survey.classes(1):
         raise LabelError(f"{type(remover).__name__} uses the labels of the task: pass y.")
 
 
@@ -259,7 +259,7 @@ def _fit_stored(remover: Any, survey: Survey, visits: Iterator[tuple[Batch, Any]
     if batch.pooling == "tokens" and "clusters" in signature(remover.fit).parameters:
         options["clusters"] = np.concatenate(sequences)  # tokens of one sequence are not independent
     remover.fit(StoredNpy(spool.path, spool=spool), y, concept=np.concatenate(concepts), **options)
-    remover._store_row_hashes((None, remover.training_hash_, ()))  # 40 bytes a row and layer
+    remover._store_row_hashes(SeenRows(None, remover.training_hash_))  # 40 bytes a row and layer
     fitted: Remover = remover
     return fitted
 
