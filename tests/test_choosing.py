@@ -16,10 +16,10 @@ from unspur.datasets import make_toy
 from unspur.exceptions import LabelError
 from unspur.heads.base import fit_path
 from unspur.metrics import group_accuracy
+from unspur.removers.joint import PAPER_PENALTIES
 from unspur.report.measuring import measure
 from unspur.selection import (
     CHOSEN_BY_CLASS,
-    PAPER_PENALTIES,
     PENALTIES,
     VALIDATION_IGNORED,
     group_loss,

@@ -26,7 +26,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from unspur._arrays import is_tensor, rows_at, to_numpy
+from unspur._arrays import is_tensor, renumbered, rows_at, to_numpy
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur._validation import checked_weights, checked_z, require_finite, require_same_columns
 from unspur.clusters import (
@@ -322,7 +322,7 @@ class LabelledData:
             order = order[np.argsort(self.group[order], kind="stable")]
             fold[order] = np.arange(len(order)) % number
         else:
-            code = np.unique(self.clusters[live], return_inverse=True)[1].reshape(-1)
+            code = renumbered(self.clusters[live])
             fold[live] = folds_by_cluster(code, self.group[live], np.full(number, 1.0 / number), rng)
         return fold
 
@@ -473,8 +473,7 @@ def _codes_for_both(one: LabelledData, other: LabelledData) -> tuple[IntArray, I
     if one.clusters is not None and other.clusters is not None:
         return one.clusters, other.clusters
     one, other = (
-        rows if rows.clusters is None else replace(rows, clusters=np.unique(rows.clusters, return_inverse=True)[1])
-        for rows in (one, other)
+        rows if rows.clusters is None else replace(rows, clusters=renumbered(rows.clusters)) for rows in (one, other)
     )
     first = max(int(rows.clusters.max()) for rows in (one, other) if rows.clusters is not None) + 1
     independent = first + np.arange(len(one) + len(other))
@@ -489,6 +488,13 @@ def fit_arguments(
 ) -> dict[str, Any]:
     """Arguments of `fit` for one set of rows, by the names that `decode_fit_arguments` has for them."""
     return {"X": X, "y": y, "concept": concept, "sample_weight": sample_weight, "clusters": clusters}
+
+
+def require_complete(validation: Mapping[str, Any], needed: Sequence[str]) -> None:
+    """Raise InputError unless a validation set, as `fit_arguments`, has what is needed."""
+    if any(validation[name] is None for name in needed):
+        *first, last = (f"{name}_val" for name in needed)
+        raise InputError(f"A validation set needs {', '.join(first)} and {last} together.")
 
 
 def decode_fit_arguments(

@@ -18,7 +18,7 @@ from sklearn.utils._param_validation import HasMethods, Interval, Options, StrOp
 from sklearn.utils.validation import validate_data
 
 from unspur._arrays import as_tensor, is_of, to_numpy
-from unspur._reading import brief
+from unspur._text import brief
 from unspur._typing import Array, FloatArray
 from unspur.exceptions import ArgumentError, InputError, NotFiniteError
 from unspur.options import SGD, SOLVER

@@ -32,7 +32,7 @@ from scipy.special import chdtr, chndtrinc
 from scipy.stats import hypergeom, norm
 from scipy.stats import t as student
 
-from unspur._arrays import is_missing
+from unspur._arrays import is_missing, renumbered
 from unspur._data import TEST_SHARE, LabelledData, as_matrix
 from unspur._reading import quoted
 from unspur._resources import one_thread_if_small
@@ -54,7 +54,7 @@ from unspur.labels import (
 )
 from unspur.metrics import leakage
 from unspur.metrics.groups import mean_interval, p_above
-from unspur.metrics.leakage import fewer_by_clusters
+from unspur.metrics.leakage import fewer_by_clusters, fold_pairs
 from unspur.metrics.probes import scale_notes
 from unspur.selection import cross_fit
 from unspur.solvers.held_out_losses import HeldOutClusters
@@ -370,9 +370,10 @@ def audit(
     judged: list[tuple[AuditedColumn, _Cells]] = []
     reasons: dict[str, str] = {}
     for name, values in given.items():
-        cells = _cells(values, data)
-        if isinstance(cells, str):
-            reasons[name] = cells
+        try:
+            cells = _cells(values, data)
+        except _NotAuditable as reason:
+            reasons[name] = str(reason)
         else:
             judged.append((_association_and_gap(name, cells, data, right), cells))
     found = _with_probes(judged, data, level, max_probes, probe_all, rng, callback)
@@ -427,26 +428,32 @@ class _Coded:
     edges: FloatArray | None = None
 
 
-def _coded(values: Any) -> _Coded | str:
-    """The classes or bins of a column; or why it has none."""
+class _NotAuditable(Exception):  # noqa: N818 — a reason, never seen by users
+    """A column cannot be judged; the message is the reason."""
+
+
+def _coded(values: Any) -> _Coded:
+    """The classes or bins of a column; raises _NotAuditable if it has none."""
     array = one_per_row(values)
     dates = dates_in(values if hasattr(values, "dtype") else array)
     array = array if dates is None else dates
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1:
-        return f"it is an array of shape {array.shape}, and not one value for each row"
+        raise _NotAuditable(f"it is an array of shape {array.shape}, and not one value for each row")
     missing = _missing(array)
     known, numeric, whole = _sortable(array[~missing])
     seen, inverse, counts = np.unique(known, return_inverse=True, return_counts=True)
     if len(seen) < 2:
-        return f"it is constant ({_short(seen[0])})" if len(seen) else "it is missing in all rows"
+        raise _NotAuditable(f"it is constant ({_short(seen[0])})" if len(seen) else "it is missing in all rows")
     codes = np.full(len(array), -1, dtype=np.intp)
     texts_of_dates = seen.dtype.kind == "U" and all(map(_ISO_DATE.match, seen.tolist()))
     if len(seen) > MAX_VALUES and (dates is not None or texts_of_dates):
-        return f"it has {len(seen):,} distinct dates; audit their year, month or hour as a column of its own"
+        raise _NotAuditable(
+            f"it has {len(seen):,} distinct dates; audit their year, month or hour as a column of its own"
+        )
     if len(seen) > MAX_VALUES and whole and 2 * len(seen) > len(known):
-        return (
+        raise _NotAuditable(
             f"it looks like an id: {len(seen):,} distinct whole numbers in {len(known):,} rows. If it is a "
             "measurement, pass it as floats (on the command line, name it with --column)"
         )
@@ -456,7 +463,9 @@ def _coded(values: Any) -> _Coded | str:
         codes[~missing] = np.searchsorted(edges, numbers, side="left")
         return _Coded(codes, codes, bins, "number", (f"a number, in {len(bins)} bins at its quantiles",), edges)
     if MIN_CELL_ROWS * len(seen) > len(known):
-        return f"it is nearly unique: {len(seen):,} distinct values in {len(known):,} rows, as an id or a text has"
+        raise _NotAuditable(
+            f"it is nearly unique: {len(seen):,} distinct values in {len(known):,} rows, as an id or a text has"
+        )
     kept = counts >= MIN_CELL_ROWS
     if kept.sum() >= MAX_VALUES:
         kept = np.argsort(np.argsort(-counts, kind="stable")) < MAX_VALUES - 1
@@ -486,9 +495,10 @@ def bin_labels(numbers: Any, audited: Any = None) -> Array:
     Bins are those of an audit of the numbers `audited`, a part of them; of all by default. Raises LabelError for
     numbers that have no bins.
     """
-    column = _coded(numbers if audited is None else audited)
-    if isinstance(column, str):
-        raise LabelError(f"The column has no classes: {column}.")
+    try:
+        column = _coded(numbers if audited is None else audited)
+    except _NotAuditable as reason:
+        raise LabelError(f"The column has no classes: {reason}.") from None
     if column.edges is None:
         raise LabelError("The column has no bins: it has few distinct values.")
     values = [_as_number(value) for value in one_per_row(numbers).ravel().tolist()]
@@ -581,29 +591,27 @@ class _Cells:
     smallest: int
 
 
-def _cells(values: Any, data: LabelledData) -> _Cells | str:
-    """The table of a column and the task; or why the column cannot be judged."""
+def _cells(values: Any, data: LabelledData) -> _Cells:
+    """The table of a column and the task; raises _NotAuditable if the column cannot be judged."""
     column = _coded(values)
-    if isinstance(column, str):
-        return column
     known, main = np.flatnonzero(column.codes >= 0), data.main
     shape = len(main.classes), len(column.values)
     cell = main.codes[known] * shape[1] + column.codes[known]
     counts = np.bincount(cell, minlength=shape[0] * shape[1]).reshape(shape)
     if reason := _same_as_task(main, column.unpooled):
-        return reason
+        raise _NotAuditable(reason)
     units = counts
     if data.clusters is not None:
         pairs = np.unique(np.stack([data.clusters[known], cell]), axis=1)[1]
         units = np.bincount(pairs, minlength=shape[0] * shape[1]).reshape(shape)
     aligned = counts * counts.sum() > np.outer(counts.sum(axis=1), counts.sum(axis=0))
     if not aligned.any():
-        return f"it is independent of {main.name} in these rows: every value is as frequent in each class"
+        raise _NotAuditable(f"it is independent of {main.name} in these rows: every value is as frequent in each class")
     compared = _compared(units)
     within = aligned[np.ix_(*compared)] if compared is not None else aligned[:0]
     if compared is None or not np.any(within.any(axis=1) & ~within.all(axis=1)):
         what = "rows" if data.clusters is None else "clusters"
-        return (
+        raise _NotAuditable(
             f"too few {what} in a cell: no class of {main.name} has at least {MIN_CELL_ROWS} {what} of a value that "
             "goes with it and of one that does not"
         )
@@ -666,7 +674,7 @@ def _association_and_gap(name: str, cells: _Cells, data: LabelledData, right: Bo
     share = np.bincount(group, weights=success) / rows
     effective = rows
     if clusters is not None:
-        code = np.unique(clusters[used], return_inverse=True)[1].reshape(-1)
+        code = renumbered(clusters[used])
         held_out = HeldOutClusters.in_groups(code, group, len(rows), np.ones(len(group)))
         effective = fewer_by_clusters(rows, share, success, held_out, 0.95)
     low, high = mean_interval(share, effective, float(norm.isf(0.025)))
@@ -873,12 +881,11 @@ def _visibility(cells: _Cells, data: LabelledData, rng: np.random.Generator) -> 
     weight = 1.0 / np.bincount(part.main.codes)[part.main.codes]
     label, cross_fitted = _label(codes[rows], "column"), len(rows) <= MAX_CROSS_FITTED_ROWS
     fold = part.folds(FOLDS if cross_fitted else 2, rng)
-    pairs = [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(fold.max() + 1)]
     try:
         found = leakage(
             np.asarray(part.X),
             label,
-            cv=[pair for pair in pairs if len(pair[1])][: FOLDS if cross_fitted else 1],
+            cv=fold_pairs(fold)[: FOLDS if cross_fitted else 1],
             sample_weight=weight,
             clusters=part.clusters,
             random_state=rng,

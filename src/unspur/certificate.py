@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from unspur._arrays import renumbered
 from unspur._reading import NUMBER, require_kinds
 from unspur._text import MarkupTable, filled, lines_of, padded
 from unspur._typing import Array, FloatArray, IntArray
@@ -370,7 +371,7 @@ def _disagreeing_rows(label: ClassLabel, y: ClassLabel) -> int | None:
 
     Independent labels disagree in about twice as many rows as the rarest class has, or more.
     """
-    codes = _codes(label), _codes(y)
+    codes = renumbered(label.codes), renumbered(y.codes)
     counts = [np.bincount(code) for code in codes]
     if any(len(count) != 2 for count in counts):
         return None
@@ -379,14 +380,9 @@ def _disagreeing_rows(label: ClassLabel, y: ClassLabel) -> int | None:
     return apart if apart < MAX_DISAGREEING_SHARE * 2 * min(count.min() for count in counts) else None
 
 
-def _codes(label: ClassLabel) -> IntArray:
-    """Codes of the classes that occur, shape (n,)."""
-    return np.unique(label.codes, return_inverse=True)[1].reshape(-1)
-
-
 def _independence_weights(label: ClassLabel, y: ClassLabel) -> FloatArray | None:
     """Sample weights that make label and task independent, equal for all combinations; None if one has no rows."""
-    codes = _codes(label), _codes(y)
+    codes = renumbered(label.codes), renumbered(y.codes)
     group = codes[0] * (codes[1].max() + 1) + codes[1]
     counts = np.bincount(group, minlength=(codes[0].max() + 1) * (codes[1].max() + 1))
     return None if counts.min() == 0 else np.asarray(1.0 / counts[group])

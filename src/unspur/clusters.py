@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from unspur._arrays import is_missing, is_tensor, to_numpy
+from unspur._arrays import is_missing, is_tensor, renumbered, to_numpy
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError
 
@@ -46,7 +46,7 @@ def cluster_codes(values: Any, name: str, n_rows: int) -> IntArray:
     missing = np.isnan(array) if array.dtype.kind == "f" else np.isnat(array) if array.dtype.kind in "mM" else None
     if missing is not None and missing.any():
         raise _missing(name, int(missing.sum()))
-    return np.unique(array, return_inverse=True)[1].reshape(-1).astype(np.intp)
+    return renumbered(array)
 
 
 def folds_by_cluster(code: IntArray, group: IntArray, shares: FloatArray, rng: np.random.Generator) -> IntArray:
@@ -199,6 +199,29 @@ def shared_clusters(one: Any, other: Any) -> set[Any]:
     return set(first.tolist()) & set(second.tolist())
 
 
+def require_disjoint_clusters(train: Any, held_out: Any, suffix: str) -> None:
+    """Raise InputError if held-out rows share clusters with the training rows, or have none where these do.
+
+    Arguments of the held-out rows end in `suffix`, "val" or "test".
+    """
+    if train is None:
+        return
+    if held_out is None:
+        raise InputError(
+            f"clusters were passed and clusters_{suffix} was not: tests on the rows of X_{suffix} need to know which "
+            "of those belong together."
+        )
+    if both := shared_clusters(train, held_out):
+        raise InputError(
+            "{clusters} clusters are among the training rows and among the {which} rows, such as {value!r}: tests on "
+            "them would not be independent of the fit. Leave them out of one of the two sets; if they are different "
+            "clusters, give them different labels.",
+            clusters=len(both),
+            which={"val": "validation"}.get(suffix, suffix),
+            value=min(both, key=str),
+        )
+
+
 def row_hashes(z: Array) -> Any:
     """A 64-bit hash of each row's values, shape (n,); the same for the same numbers in any float type.
 
@@ -255,7 +278,7 @@ def copies(hashes: Array, labels: Iterable[Array] = ()) -> IntArray | None:
     for values in labels:
         array = one_per_row(values)
         rows = np.array([row for row in repeated if not is_missing(array[row])], dtype=np.intp)
-        classes = np.unique([str(value) for value in array[rows]], return_inverse=True)[1]
+        classes = renumbered([str(value) for value in array[rows]])
         low, high = np.full(len(count), len(rows)), np.full(len(count), -1)
         np.minimum.at(low, code[rows], classes)
         np.maximum.at(high, code[rows], classes)
@@ -263,7 +286,7 @@ def copies(hashes: Array, labels: Iterable[Array] = ()) -> IntArray | None:
     if mixed[code[repeated]].all():
         return None
     apart = np.where(mixed[code], len(count) + np.arange(len(code)), code)
-    return np.unique(apart, return_inverse=True)[1].reshape(-1).astype(np.intp)
+    return renumbered(apart)
 
 
 def different_rows(hashes: Array) -> IntArray:

@@ -21,22 +21,24 @@ import numpy as np
 from scipy.stats import t as student
 
 from unspur import JSE, removers
+from unspur._arrays import renumbered
 from unspur._data import LabelledData, decode_rows, require_same_features
-from unspur._reading import brief
 from unspur._registry import REMOVER_POINTS, Registry
+from unspur._text import brief
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.clusters import different_rows, has_continuous_columns, row_hashes
 from unspur.exceptions import GroupSizeError, InputError, UnspurError
 from unspur.heads import HEADS
 from unspur.heads.base import fit_path
 from unspur.metrics import GroupAccuracy, Leakage, leakage
+from unspur.removers.joint import PAPER_PENALTIES
 from unspur.selection import (
     GRIDS,
-    PAPER_PENALTIES,
     PENALTIES,
     POOLED,
     Selection,
     ensure_decoded,
+    fit_with_accepted_arguments,
     logit_differences,
     mean_over_groups,
     penalty_grid,
@@ -417,7 +419,7 @@ def _held_out_losses(chosen: Selection, clean: _TransformedSets) -> FloatArray:
             (head,) = fit_path(chosen.head, [{}], **fold.train.arguments(), few_rows=fold.few_rows)
             differences.append(logit_differences(head, fold.held)[0])
             groups.append(fold.held.group)
-    group = np.unique(np.concatenate(groups), return_inverse=True)[1].reshape(-1)
+    group = renumbered(np.concatenate(groups))
     return temperature_scaled_losses(np.concatenate(differences), group)
 
 
@@ -425,7 +427,7 @@ def _compared_with_best(
     results: Sequence[Comparison], losses: Sequence[FloatArray | None], rows: LabelledData
 ) -> list[Comparison]:
     """The results with their losses on held-out rows (n,), each compared with the smallest."""
-    group = np.unique(rows.group, return_inverse=True)[1].reshape(-1)
+    group = renumbered(rows.group)
     single, notes = _single_units(rows, group)
     means = [np.inf if loss is None else mean_over_groups(loss, group) for loss in losses]
     best = losses[int(np.argmin(means))]
@@ -445,8 +447,8 @@ def _compared_with_best(
 
 def _single_units(rows: LabelledData, group: IntArray) -> tuple[BoolArray, tuple[str, ...]]:
     """Which groups, numbered as in `group` (n,), have a single row or cluster; and notes on them."""
-    units = np.arange(len(rows)) if rows.clusters is None else np.unique(rows.clusters, return_inverse=True)[1]
-    pairs = np.unique(np.column_stack([group, units.reshape(-1)]), axis=0)
+    units = np.arange(len(rows)) if rows.clusters is None else renumbered(rows.clusters)
+    pairs = np.unique(np.column_stack([group, units]), axis=0)
     single = np.bincount(pairs[:, 0]) < 2
     unit = "row" if rows.clusters is None else "cluster"
     names = [rows.group_name(int(g)) for g in np.unique(rows.group)[single]]
@@ -472,7 +474,7 @@ def _paired(
         of_group = np.where(single, max(freedom, 1), np.maximum(rows - 1, 1))
         degrees = float(np.sum(1.0 / rows) ** 2 / np.sum(1.0 / rows**2 / of_group))
     else:
-        code = np.unique(clusters, return_inverse=True)[1].reshape(-1)
+        code = renumbered(clusters)
         in_groups = HeldOutClusters.in_groups(code, group, len(rows), np.ones(len(group)))
         error, degrees = average_error(difference, in_groups)
         variance = error**2
@@ -725,9 +727,7 @@ def accepts_validation(remover: Any) -> bool:
 def fit_remover(remover: Any, train: Any, validation: Any) -> None:
     """Fit a remover on rows with a known concept, and with validation rows if it tests directions on them."""
     require_same_features({"training": train, "validation": validation})
-    tests_directions = accepts_validation(remover)
-    arguments = ensure_decoded(train).with_known_concept().arguments(clusters=tests_directions, copies=False)
     validation = ensure_decoded(validation, "validation")
-    if tests_directions and validation is not None and validation.concept_known.any():
-        arguments |= validation.with_known_concept().arguments("_val", copies=False)
-    remover.fit(**arguments)
+    if validation is not None:
+        validation = validation.with_known_concept() if validation.concept_known.any() else None
+    fit_with_accepted_arguments(remover, ensure_decoded(train).with_known_concept(), validation)

@@ -12,8 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from unspur._arrays import is_missing, to_numpy
-from unspur._reading import brief
-from unspur._text import counted
+from unspur._text import brief, counted
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError, LabelError, MissingCodeWarning
 
@@ -387,8 +386,29 @@ def missing_number(code: Any, name: str, *, dates: bool) -> Any:
         ) from None
 
 
-#: What is wrong with a numeric concept that `as_numbers` does not take.
-NOT_NUMBERS = "{label} is not a column of numbers or dates. Pass dates as datetime64, or use concept_type='class'."
+def numeric_column(values: Any, name: str, n_rows: int, missing: Any = None) -> FloatArray:
+    """A numeric concept, shape (n,); NaN where it is missing, or has the value `missing`."""
+    try:
+        numbers = as_numbers(values)
+    except (TypeError, ValueError):
+        raise LabelError(
+            "{label} is not a column of numbers or dates. Pass dates as datetime64, or use concept_type='class'.",
+            label=name,
+        ) from None
+    if numbers.ndim == 2 and numbers.shape[1] == 1:
+        numbers = numbers[:, 0]
+    if numbers.shape != (n_rows,):
+        raise LabelError(
+            "{label} has shape {shape}; {rows} numbers are needed, one for each row of X.",
+            label=name,
+            shape=numbers.shape,
+            rows=n_rows,
+        )
+    if np.isinf(numbers).any():
+        raise LabelError("{label} has {values} infinite values.", label=name, values=int(np.isinf(numbers).sum()))
+    if (code := missing_number(missing, name, dates=holds_dates(values))) is not None:
+        numbers[numbers == code] = np.nan
+    return numbers
 
 
 def require_values(values: Any, name: str) -> None:

@@ -18,8 +18,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from unspur._data import LabelledData, fetched_rows, fit_arguments, warn_if_on_another_scale
 from unspur._files import write_artifact
-from unspur._reading import brief, require_kinds
+from unspur._reading import require_kinds
 from unspur._resources import one_thread_if_small
+from unspur._text import brief
 from unspur._typing import Array, BoolArray, FloatArray
 from unspur._validation import (
     FIT_METADATA,
@@ -31,14 +32,20 @@ from unspur._validation import (
     restore_on_failure,
 )
 from unspur.certificate import Certificate
-from unspur.clusters import cluster_codes, cluster_labels, different_rows, has_continuous_columns, row_hashes
+from unspur.clusters import (
+    cluster_codes,
+    cluster_labels,
+    different_rows,
+    has_continuous_columns,
+    require_disjoint_clusters,
+    row_hashes,
+)
 from unspur.exceptions import InputError, UsedRowsWarning
 from unspur.heads import HEADS, GroupWeighted
 from unspur.heads.base import Head, HeadData, LinearClassifier, decode_head_arguments, with_duplicates_as_clusters
-from unspur.options import from_flat_parameters
+from unspur.options import from_flat_parameters, storable
 from unspur.removers import JSE, Remover, read_saved
-from unspur.removers.base import output_of, plain_parameters, require_numbers, storable
-from unspur.removers.problems import require_disjoint_clusters
+from unspur.removers.base import output_of, plain_parameters, require_numbers
 from unspur.rows import StoredRows, backend_of, to_host
 from unspur.selection import Selection, cross_validate_penalty, fit_or_pool, penalty_grid_from_variances, pooled
 from unspur.solvers.coordinates import RowSpan
@@ -211,7 +218,8 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
         """The head with the best penalty, fitted on all rows; its coefficients are on rows before the removal."""
         removal, features_from = remover.removal_, copy(self)
         # Copies of a row must not be on both sides of a fold.
-        train, validation, seen = data.train, data.validation, remover._training_rows
+        train, validation = data.train, data.validation
+        seen = None if remover._training_rows is None else remover._training_rows.hashes
         whole = seen is None or len(seen) == len(train)  # else some rows were not used, and have no hash here
         train = train.with_duplicate_clusters(seen) if whole else with_duplicates_as_clusters(head, train)
         if validation is not None and (head._holds_rows_out or head._trains_on_validation == "alone"):
@@ -424,7 +432,7 @@ def _with_common_clusters(data: HeadData, clusters: Any, clusters_val: Any) -> H
     if data.validation is None:
         return data
     clusters, clusters_val = to_host(clusters, clusters_val)
-    require_disjoint_clusters(clusters, clusters_val)  # here, where they have their names
+    require_disjoint_clusters(clusters, clusters_val, "val")  # here, where they have their names
     if clusters is None or clusters_val is None:
         return data
     n, m = len(data.train), len(data.validation)

@@ -454,7 +454,7 @@ def test_clusters_of_test_rows_are_needed_and_must_be_others():
     test = {"X_test": Z[half], "concept_test": concept[half]}
     with pytest.raises(InputError, match="clusters_test was not"):
         leakage(Z[~half], concept[~half], clusters=film[~half], **test)
-    with pytest.raises(InputError, match="60 clusters are in clusters and in clusters_test"):
+    with pytest.raises(InputError, match="60 clusters are among the training rows and among the test rows"):
         leakage(Z[~half], concept[~half], clusters=film[~half], clusters_test=film[half], **test)
     other = film + 1000
     assert leakage(Z[~half], concept[~half], clusters=film[~half], clusters_test=other[half], **test).rows == half.sum()

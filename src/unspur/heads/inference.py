@@ -18,6 +18,7 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 from sklearn.base import BaseEstimator
 
+from unspur._arrays import renumbered
 from unspur._data import LabelledData
 from unspur._resources import one_scipy_thread
 from unspur._typing import BoolArray, FloatArray, IntArray
@@ -127,7 +128,7 @@ def _compatible(rows: LabelledData) -> BoolArray:
 
 def _effective_number(clusters: IntArray, weight: FloatArray) -> float:
     """Effective number of clusters with these weights of rows; of as many rows, if each is a cluster of weight one."""
-    total = np.bincount(np.unique(clusters, return_inverse=True)[1].reshape(-1), weights=weight)
+    total = np.bincount(renumbered(clusters), weights=weight)
     return float(total.sum() ** 2 / (total @ total))
 
 

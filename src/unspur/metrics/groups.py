@@ -17,10 +17,9 @@ from scipy.special import betaincinv
 from scipy.stats import binom, norm
 from sklearn.utils.metadata_routing import MetadataRequest
 
-from unspur._arrays import to_numpy, to_python
+from unspur._arrays import renumbered, to_numpy, to_python
 from unspur._extras import require
-from unspur._reading import brief
-from unspur._text import MarkupTable, one_line
+from unspur._text import MarkupTable, brief, one_line
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import ArgumentError, InputError, LabelError
 from unspur.labels import ClassLabel, class_label, missing_values, named_concepts, series_name
@@ -146,7 +145,7 @@ def paired_difference(before: Array, after: Array, group: Array | None = None, l
     z = float(norm.isf(tail_probability(level)))
     if group is None:
         return PairedDifference(*_tango(int(np.sum(second & ~first)), int(np.sum(first & ~second)), len(first), z))
-    numbers = np.unique(np.asarray(group), return_inverse=True)[1].reshape(-1)
+    numbers = renumbered(np.asarray(group))
     if numbers.shape != first.shape:
         raise InputError(f"group has {len(numbers)} values for {len(first)} rows; every row needs one.")
     better, worse, rows = (

@@ -15,7 +15,7 @@ from scipy.stats import norm
 from scipy.stats import t as student
 from sklearn.model_selection import KFold, StratifiedKFold
 
-from unspur._arrays import to_numpy
+from unspur._arrays import renumbered, to_numpy
 from unspur._resources import map_blocks, one_blas_thread
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur._validation import require_same_columns
@@ -25,12 +25,12 @@ from unspur.clusters import (
     different_rows,
     folds_by_cluster,
     has_continuous_columns,
+    require_disjoint_clusters,
     row_hashes,
-    shared_clusters,
     splits_of_known,
 )
 from unspur.exceptions import GroupSizeError, InputError, LabelError
-from unspur.labels import NOT_NUMBERS, ClassLabel, as_numbers, class_label, date_text, holds_dates, missing_number
+from unspur.labels import ClassLabel, class_label, date_text, holds_dates, numeric_column
 from unspur.metrics.groups import mean_interval, p_above, tail_probability
 from unspur.metrics.probes import (
     Kind,
@@ -390,8 +390,8 @@ def leakage(
     tail_probability(level)  # refuses what is not a level
     if (X_test is None) != (concept_test is None):
         raise InputError("X_test and concept_test go together: pass both, or neither for cross-fitting.")
-    if X_test is not None and clusters is not None:
-        _require_disjoint_clusters(clusters, clusters_test)
+    if X_test is not None:
+        require_disjoint_clusters(clusters, clusters_test, "test")
     for name, given in (("concept", concept), ("concept_test", concept_test)):
         if isinstance(given, Mapping):
             raise LabelError(
@@ -620,36 +620,11 @@ def _predictions(
 
 
 def _numbers(values: Array, n_rows: int, missing: Any) -> FloatArray:
-    """A numeric concept, shape (n,), NaN where it is missing."""
-    try:
-        numbers = as_numbers(values)
-    except (TypeError, ValueError):
-        raise LabelError(NOT_NUMBERS, label="concept") from None
-    if numbers.ndim == 2 and numbers.shape[1] == 1:
-        numbers = numbers[:, 0]
-    if numbers.shape != (n_rows,):
-        raise LabelError(f"concept has shape {numbers.shape}; {n_rows} numbers are needed, one per row of X.")
-    if np.isinf(numbers).any():
-        raise LabelError(f"concept has {int(np.isinf(numbers).sum())} infinite values.")
-    if (code := missing_number(missing, "concept", dates=holds_dates(values))) is not None:
-        numbers[numbers == code] = np.nan
+    """A numeric concept, shape (n,), NaN where it is missing; LabelError if that is everywhere."""
+    numbers = numeric_column(values, "concept", n_rows, missing)
     if not np.isfinite(numbers).any():
         raise LabelError(f"concept is missing in all {n_rows} rows.")
     return numbers
-
-
-def _require_disjoint_clusters(clusters: Array, clusters_test: Array | None) -> None:
-    if clusters_test is None:
-        raise InputError(
-            "clusters were passed and clusters_test was not: the probe is tested on the rows of X_test, so the "
-            "interval needs to know which of those belong together."
-        )
-    if both := shared_clusters(clusters, clusters_test):
-        raise InputError(
-            f"{len(both)} clusters are in clusters and in clusters_test, such as {next(iter(both))!r}: the probe would "
-            "be tested on clusters that it was trained on. Leave them out of one of the two sets; if they are "
-            "different clusters, give them different labels."
-        )
 
 
 def _effective_rows(right: FloatArray, codes: IntArray, weight: FloatArray) -> FloatArray:
@@ -686,7 +661,7 @@ def fewer_by_clusters(
 
 def _whole_clusters(clusters: IntArray, folds: int, rng: np.random.Generator, group: Any = None) -> IntArray:
     """Fold of each row, shape (n,), with all rows of a cluster in one."""
-    codes = np.unique(clusters, return_inverse=True)[1].reshape(-1)
+    codes = renumbered(clusters)
     return folds_by_cluster(codes, np.zeros_like(codes) if group is None else group, np.full(folds, 1.0 / folds), rng)
 
 
@@ -702,7 +677,7 @@ def _given_folds(cv: Any, rows: _Rows) -> list[tuple[Array, Array]]:
     return splits
 
 
-def _pairs(fold: IntArray) -> list[tuple[Array, Array]]:
+def fold_pairs(fold: IntArray) -> list[tuple[Array, Array]]:
     """Training and test rows of each fold that has rows."""
     return [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in np.unique(fold)]
 
@@ -717,7 +692,7 @@ def _number_folds(cv: Any, rows: _Rows, rng: np.random.Generator) -> list[tuple[
                 f"Rows with a concept lie in {number} clusters, and rows of one cluster share a fold; at least "
                 f"{max(MIN_TEST_ROWS, int(cv))} are needed in {cv} folds. Pass rows of more clusters."
             )
-        return _pairs(_whole_clusters(rows.clusters, int(cv), rng))
+        return fold_pairs(_whole_clusters(rows.clusters, int(cv), rng))
     needed, n = max(2 * MIN_TRAINING_ROWS, int(cv)), len(rows.X)
     if n < needed:
         raise GroupSizeError(f"There are {n} rows with a concept in {cv} folds; at least {needed} are needed.")
@@ -740,7 +715,7 @@ def _class_folds(cv: Any, rows: _Rows, named: list[str], rng: np.random.Generato
                 f"Rows with {name} lie in {number} cluster, and rows of one cluster share a fold; at least 2 are "
                 "needed. Pass rows of more clusters."
             )
-    return _pairs(_whole_clusters(clusters, int(cv), rng, codes))
+    return fold_pairs(_whole_clusters(clusters, int(cv), rng, codes))
 
 
 def _require_folds(cv: Any) -> None:
