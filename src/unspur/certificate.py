@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -192,50 +192,21 @@ def certify(
     if np.all(clean.std(axis=0) <= MIN_DEVIATION_SHARE[8] * z.std(axis=0)):
         clean[:] = clean.mean(axis=0)  # nothing is left but rounding errors, which probes would scale up
 
-    def before_and_after(concept: Any, **options: Any) -> tuple[Any, Any]:
+    def measure(concept: Any, **options: Any) -> tuple[Any, Any]:
         found = (leakage(rows, concept, random_state=random_state, clusters=clusters, **options) for rows in (z, clean))
         before, after = (replace(one, notes=()) for one in found)  # the certificate has them, once
         return before, after
 
-    wanted: dict[str, tuple[ClassLabel, FloatArray | None]] = {}
     all_notes = list(notes)
-    for name, labels in concepts.items():
-        wanted[name] = (labels, None)
-        if y is not None:
-            weight = _independence_weights(labels, y)
-            if weight is None:
-                all_notes.append(f"{name}, task held fixed: not measured, since some combinations have no rows")
-            else:
-                wanted[f"{name}, task held fixed"] = (labels, weight)
-    if (
-        y is not None
-        and concepts
-        and (weight := _independence_weights(joint_label(list(concepts.values())), y)) is not None
-    ):
-        wanted[TASK_ALONE] = (y, weight)
-    probe: dict[str, tuple[Leakage, Leakage]] = {}
-    for name, (labels, weight) in wanted.items():
-        with _error_as_note(name, all_notes):  # a class too rare to be probed does not spoil the rest
-            probe[name] = before_and_after(labels, sample_weight=weight)
-    measured: dict[str, tuple[NumericLeakage, NumericLeakage]] = {}
-    for name, columns in targets.items():
-        if name not in concepts:
-            with _error_as_note(name, all_notes):
-                measured[name] = before_and_after(columns[0], concept_type="continuous")
-    for name, (was, _) in measured.items():
-        if outside := extreme_values_note(targets[name][0], name, dates=name in dates):
-            all_notes.append(f"of the rows measured: {outside}")
-        if was.low <= 0:
-            all_notes.append(
-                f"{name}: not predictable before the removal either (R² {was.r2:.3f}), so this is no evidence about "
-                "the removal"
-            )
+    probe = _probe_labels(concepts, y, measure, all_notes)
     task, task_alone = None, probe.pop(TASK_ALONE, None)
+    numbers = {name: columns[0] for name, columns in targets.items() if name not in concepts}
+    measured = _probe_numbers(numbers, dates, measure, all_notes)
     if y is not None:
         with _error_as_note("task", all_notes):
-            task = before_and_after(y)
-    all_notes += _task_removed_notes(task, task_alone)
+            task = measure(y)
     erased = removed > 0 and removal.rank < len(removal.centre)  # not a part of it only
+    all_notes += _task_removed_notes(task, task_alone)
     all_notes += _broken_assumptions(concepts, y, probe if erased else {}, task_alone)
     if y is None and erased:
         all_notes += _still_readable(probe, measured)
@@ -264,6 +235,50 @@ def certify(
         task_alone=task_alone,
         numbers=measured,
     )
+
+
+def _probe_labels(
+    concepts: Mapping[str, ClassLabel], y: ClassLabel | None, measure: Callable[..., Any], notes: list[str]
+) -> dict[str, tuple[Leakage, Leakage]]:
+    """Probes of the concepts, also with the task held fixed, and of the task alone; adds what could not be measured."""
+    wanted: dict[str, tuple[ClassLabel, FloatArray | None]] = {}
+    for name, labels in concepts.items():
+        wanted[name] = (labels, None)
+        if y is None:
+            continue
+        weight = _independence_weights(labels, y)
+        if weight is None:
+            notes.append(f"{name}, task held fixed: not measured, since some combinations have no rows")
+        else:
+            wanted[f"{name}, task held fixed"] = (labels, weight)
+    if y is not None and concepts:
+        weight = _independence_weights(joint_label(list(concepts.values())), y)
+        if weight is not None:
+            wanted[TASK_ALONE] = (y, weight)
+    probe: dict[str, tuple[Leakage, Leakage]] = {}
+    for name, (labels, weight) in wanted.items():
+        with _error_as_note(name, notes):  # a class too rare to be probed does not spoil the rest
+            probe[name] = measure(labels, sample_weight=weight)
+    return probe
+
+
+def _probe_numbers(
+    numbers: Mapping[str, FloatArray], dates: frozenset[str], measure: Callable[..., Any], notes: list[str]
+) -> dict[str, tuple[NumericLeakage, NumericLeakage]]:
+    """Probes of the concepts that are numbers; adds what could not be measured, and what makes it uncertain."""
+    measured: dict[str, tuple[NumericLeakage, NumericLeakage]] = {}
+    for name, values in numbers.items():
+        with _error_as_note(name, notes):
+            measured[name] = measure(values, concept_type="continuous")
+    for name, (was, _) in measured.items():
+        if outside := extreme_values_note(numbers[name], name, dates=name in dates):
+            notes.append(f"of the rows measured: {outside}")
+        if was.low <= 0:
+            notes.append(
+                f"{name}: not predictable before the removal either (R² {was.r2:.3f}), so this is no evidence about "
+                "the removal"
+            )
+    return measured
 
 
 @contextmanager

@@ -227,65 +227,95 @@ def compare(
         validation=validation is not None,
         clusters=clustered,
     )
-    return _all_combinations(sets, removers, heads, seed, shared, write_python, format_error, callback)
+    return _Comparer(removers, heads, seed, write_python, format_error, callback).results(sets, shared)
 
 
-def _all_combinations(
-    sets: _Sets,
-    removers: Sequence[str],
-    heads: Sequence[str],
-    seed: int,
-    notes: tuple[str, ...],
-    write_python: Callable[..., str],
-    format_error: Callable[[UnspurError], str],
-    callback: Callable[[str], object],
-) -> list[Comparison]:
-    """Results of every remover with every head.
+@dataclass(frozen=True)
+class _Comparer:
+    """Fits every remover with every head, and says how."""
 
-    If validation rows are too few for a remover, and it can be fitted to all rows, as `RobustClassifier` does, all
-    combinations start again with those, and are evaluated on folds.
-    """
-    test, penalties = sets.test, penalty_grid(sets.train.X)
-    # Some removers find the same removal, after which everything else is the same too.
-    probed: dict[bytes, dict[str, Leakage]] = {}
-    evaluated: dict[tuple[bytes, str], tuple[Comparison, FloatArray | None]] = {}
-    results: list[Comparison] = []
-    losses: list[FloatArray | None] = []
-    for remover_name in removers:
-        callback(remover_name)
-        start = time.perf_counter()
-        clean, problem = None, ""
+    removers: Sequence[str]
+    heads: Sequence[str]
+    seed: int
+    write_python: Callable[..., str]
+    format_error: Callable[[UnspurError], str]
+    callback: Callable[[str], object]
+
+    def results(self, sets: _Sets, notes: tuple[str, ...]) -> list[Comparison]:
+        """Results of all combinations.
+
+        If validation rows are too few for a remover, and it can be fitted to all rows, as `RobustClassifier` does, all
+        combinations start again with those, and are evaluated on folds.
+        """
+        penalties = penalty_grid(sets.train.X)
+        # Some removers find the same removal, after which everything else is the same too.
+        probed: dict[bytes, dict[str, Leakage]] = {}
+        evaluated: dict[tuple[bytes, str], tuple[Comparison, FloatArray | None]] = {}
+        results: list[Comparison] = []
+        losses: list[FloatArray | None] = []
+        for remover_name in self.removers:
+            self.callback(remover_name)
+            start = time.perf_counter()
+            clean, problem = None, ""
+            try:
+                # Their warnings are not needed: the table has the directions removed and the accuracy.
+                with warnings.catch_warnings(action="ignore"):
+                    clean = sets.transform(remover_name)
+                    spent = time.perf_counter() - start
+                    clean = sets.with_folds(clean, remover_name)
+            except UnspurError as error:
+                pooled_sets = sets.pooled_for(remover_name) if isinstance(error, GroupSizeError) else None
+                if pooled_sets is not None:
+                    again = replace(self, write_python=partial(self.write_python, were_pooled=True))
+                    return again.results(pooled_sets, (*notes, POOLED))
+                problem, spent = self.format_error(error), time.perf_counter() - start
+            if clean is not None and clean.digest not in probed:
+                tested = sets.test.select(sets.probed)
+                probed[clean.digest], _ = probes(clean.test.X[sets.probed], tested, seed=self.seed)
+            for head_name in self.heads:
+                self.callback(f"{remover_name} + {head_name}")
+                result = Comparison(remover_name, head_name, 0, None, {}, 0.0, problem, notes=notes)
+                loss = None
+                if clean is not None:
+                    key = clean.digest, head_name
+                    if key not in evaluated:
+                        evaluated[key] = self._with_head(result, clean, penalties)
+                    result, loss = evaluated[key]
+                    removed = 0 if result.problem else clean.n_removed
+                    found = probed.get(clean.digest, {})
+                    result = replace(result, remover=remover_name, n_removed=removed, probes=found)
+                    result = replace(result, python=self.write_python(result))
+                results.append(replace(result, seconds=result.seconds + spent))
+                losses.append(loss)
+        return _compared_with_best(results, losses, sets.held_out_rows) if results else []
+
+    def _with_head(
+        self, result: Comparison, clean: _TransformedSets, penalties: Sequence[float]
+    ) -> tuple[Comparison, FloatArray | None]:
+        """The result with its head, fitted to the transformed rows and evaluated; and losses of held-out rows."""
+        start, test = time.perf_counter(), clean.test
         try:
-            # Their warnings are not needed: the table has the directions removed and the accuracy.
-            with warnings.catch_warnings(action="ignore"):
-                clean = sets.transform(remover_name)
-                spent = time.perf_counter() - start
-                clean = sets.with_folds(clean, remover_name)
-        except UnspurError as error:
-            pooled_sets = sets.pooled_for(remover_name) if isinstance(error, GroupSizeError) else None
-            if pooled_sets is not None:
-                shared, write_python = (*notes, POOLED), partial(write_python, were_pooled=True)
-                return _all_combinations(
-                    pooled_sets, removers, heads, seed, shared, write_python, format_error, callback
+            with HEADS.named_errors(result.head):
+                chosen = tune_named_head(
+                    result.head, clean.train, clean.validation, self.seed, penalties, few_rows=clean.few_rows
                 )
-            problem, spent = format_error(error), time.perf_counter() - start
-        if clean is not None and clean.digest not in probed:
-            probed[clean.digest], _ = probes(clean.test.X[sets.probed], test.select(sets.probed), seed=seed)
-        for head_name in heads:
-            callback(f"{remover_name} + {head_name}")
-            result = Comparison(remover_name, head_name, 0, None, {}, 0.0, problem, notes=notes)
-            loss = None
-            if clean is not None:
-                key = clean.digest, head_name
-                if key not in evaluated:
-                    evaluated[key] = _with_head(result, clean, seed, penalties, format_error)
-                result, loss = evaluated[key]
-                removed = 0 if result.problem else clean.n_removed
-                result = replace(result, remover=remover_name, n_removed=removed, probes=probed.get(clean.digest, {}))
-                result = replace(result, python=write_python(result))
-            results.append(replace(result, seconds=result.seconds + spent))
-            losses.append(loss)
-    return _compared_with_best(results, losses, sets.held_out_rows) if results else []
+                accuracy = accuracy_of(chosen.head.predict(test.X) == test.main.values, test)
+        except UnspurError as error:
+            return replace(result, problem=self.format_error(error), seconds=time.perf_counter() - start), None
+        result = replace(
+            result,
+            accuracy=accuracy,
+            parameters={"weight_decay": chosen.penalty, **chosen.parameters},
+            seconds=time.perf_counter() - start,
+            validation_loss=chosen.loss,
+            grid_edge=chosen.grid_edge,
+            notes=(*result.notes, *chosen.notes),
+        )
+        try:
+            return result, _held_out_losses(chosen, clean)
+        except UnspurError as error:
+            why = f"It cannot be fitted to the rows outside a fold: {self.format_error(error)}"
+            return replace(result, held_out_problem=why), None
 
 
 @dataclass(frozen=True)
@@ -594,39 +624,6 @@ def probes(
         except InputError as error:
             problems.append(f"{label.name}: not probed. {error}")
     return found, tuple(problems)
-
-
-def _with_head(
-    result: Comparison,
-    clean: _TransformedSets,
-    seed: int,
-    penalties: Sequence[float],
-    format_error: Callable[[UnspurError], str],
-) -> tuple[Comparison, FloatArray | None]:
-    """The result with its head, fitted to the transformed rows and evaluated; and losses of held-out rows."""
-    start, test = time.perf_counter(), clean.test
-    try:
-        with HEADS.named_errors(result.head):
-            chosen = tune_named_head(
-                result.head, clean.train, clean.validation, seed, penalties, few_rows=clean.few_rows
-            )
-            accuracy = accuracy_of(chosen.head.predict(test.X) == test.main.values, test)
-    except UnspurError as error:
-        return replace(result, problem=format_error(error), seconds=time.perf_counter() - start), None
-    result = replace(
-        result,
-        accuracy=accuracy,
-        parameters={"weight_decay": chosen.penalty, **chosen.parameters},
-        seconds=time.perf_counter() - start,
-        validation_loss=chosen.loss,
-        grid_edge=chosen.grid_edge,
-        notes=(*result.notes, *chosen.notes),
-    )
-    try:
-        return result, _held_out_losses(chosen, clean)
-    except UnspurError as error:
-        why = f"It cannot be fitted to the rows outside a fold: {format_error(error)}"
-        return replace(result, held_out_problem=why), None
 
 
 def accuracy_of(right: BoolArray, test: LabelledData) -> GroupAccuracy:

@@ -24,7 +24,7 @@ from unspur.criteria import SMALLEST_GROUP, DirectionTests
 from unspur.labels import main_column
 from unspur.options import SGD
 from unspur.removers.concepts import class_label_or_none, require_another_label
-from unspur.removers.joint import EstimatedPair, FoldEstimates, Subspaces, choose_weight_decay, left_out_folds
+from unspur.removers.joint import EstimatedPair, FoldEstimates, SearchResult, choose_weight_decay, left_out_folds
 from unspur.removers.problems import (
     BinaryFit,
     DirectionRemover,
@@ -164,7 +164,7 @@ class INLP(DirectionRemover):
         """Fit one binary concept, in groups with one binary main label; INLP finds no main-task directions."""
         nothing = Subspace.empty(problem.train.X.shape[1])
         if main_only:
-            return BinaryFit(Subspaces(nothing, nothing, (), ""), Trace((), "", 0.0, 0.0), np.zeros(nothing.ambient))
+            return BinaryFit(SearchResult(nothing, nothing, (), ""), Trace((), "", 0.0, 0.0), np.zeros(nothing.ambient))
         rng = generator(self.random_state)
         data = assign_folds(
             problem,
@@ -228,7 +228,7 @@ class INLP(DirectionRemover):
                 stopped = f"the next direction {verdict.reason}"
                 break
             removed = removed.with_directions(pair.directions[CONCEPT])
-        found = Subspaces(removed.full_data, Subspace.empty(data.rows.n_features), tuple(steps), stopped)
+        found = SearchResult(removed.full_data, Subspace.empty(data.rows.n_features), tuple(steps), stopped)
         return BinaryFit(found, Trace(found.steps, stopped, 0.0, weight_decay, decay_losses), geometry.centre)
 
     def _weights(

@@ -284,7 +284,7 @@ class SearchSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Subspaces:
+class SearchResult:
     """Result of the loops."""
 
     spurious: Subspace
@@ -310,7 +310,7 @@ class InnerResult:
 
 def estimate_subspaces(
     joint: JointEstimation, settings: SearchSettings, progress: Callable[[Role, int, int], None]
-) -> Subspaces:
+) -> SearchResult:
     """Run both loops; `progress(role, outer, inner)` is called before every pair."""
     inner, outer = settings.inner, OTHER_ROLE[settings.inner]
     limit, outer_round, pairs_left = settings.limit(outer), 1, settings.max_pairs
@@ -344,7 +344,7 @@ def estimate_subspaces(
     if not complete:
         stopped = f"the limit of {settings.max_pairs} pairs is reached in round {max(1, accepted[outer].dim)}"
     spurious = accepted["spurious"]
-    return Subspaces(spurious.full_data, accepted["main"].full_data, tuple(steps), stopped, complete, spurious)
+    return SearchResult(spurious.full_data, accepted["main"].full_data, tuple(steps), stopped, complete, spurious)
 
 
 def _inner_loop(

@@ -39,7 +39,7 @@ from unspur.criteria import require_clusters, require_testable
 from unspur.exceptions import ClusterWarning, InputError, LabelError, Message, Parameter, UsedRowsWarning
 from unspur.labels import ClassLabel
 from unspur.removers.base import Remover
-from unspur.removers.joint import Subspaces
+from unspur.removers.joint import SearchResult
 from unspur.removers.seen_rows import SeenRows, hash_finite_rows, without_unused
 from unspur.rows import Columns, RowSource, StackedRows, rows_of
 from unspur.solvers.coordinates import MAX_NATIVE_CONDITION, Geometry, Metric, RowSpan
@@ -388,7 +388,7 @@ class BinaryFit:
     `task_log_loss` is the held-out loss of the main label after the removal and its standard error, if requested.
     """
 
-    found: Subspaces
+    found: SearchResult
     trace: Trace
     centre: FloatArray
     task_log_loss: tuple[float, float] | None = None
@@ -453,7 +453,7 @@ def fit_each_concept(data: FitData, fit_binary: FitBinary) -> ConceptFits:
 
 def _fit_each_class(
     problem: Problem, excluded: Subspace, fit_binary: FitBinary
-) -> tuple[Subspaces, tuple[Trace, ...], FloatArray]:
+) -> tuple[SearchResult, tuple[Trace, ...], FloatArray]:
     """A main task of more than two classes: each class against the rest, without removing another class's directions.
 
     First the main-task directions of every class are found (`fit_binary` with True), then the spurious ones, class by
@@ -490,7 +490,7 @@ def _fit_each_class(
     stopped = "; ".join(f"{label.full_name}: {trace.stopped}" for label, trace in zip(labels, traces, strict=True))
     assert centre is not None
     steps = tuple(step for trace in traces for step in trace)
-    return Subspaces(removed, main, steps, stopped, all(trace.complete for trace in traces)), tuple(traces), centre
+    return SearchResult(removed, main, steps, stopped, all(trace.complete for trace in traces)), tuple(traces), centre
 
 
 class DirectionRemover(Remover):
