@@ -10,7 +10,7 @@ from tests.labelled_rows import Rows
 from tests.probing import quick_probes
 from unspur import AFR, ERM, LEACE, SAL, GroupWeighted, RobustClassifier
 from unspur._data import decode_rows
-from unspur.clusters import held_out, row_hashes
+from unspur.clusters import held_out_mask, row_hashes
 from unspur.compare import compare, tune_named_head
 from unspur.datasets import make_toy
 from unspur.exceptions import LabelError
@@ -120,7 +120,7 @@ def test_penalties_reach_the_other_columns_and_are_those_of_the_rows_as_they_are
 def test_without_validation_rows_a_fifth_chooses_and_all_train(head):
     train = rows()
     found = tune_head(head(), GRID, train, refit_all=True)
-    aside = held_out(train.group, 0.2, np.random.default_rng(0))
+    aside = held_out_mask(train.group, 0.2, np.random.default_rng(0))
     assert np.bincount(train.group[aside]).tolist() == [round(0.2 * k) for k in np.bincount(train.group)]
     rest, chosen_on = train.select(~aside), train.select(aside)
     losses = {}
@@ -164,7 +164,7 @@ def test_a_plain_layer_on_correlated_rows_is_not_made_weak(classes, least):
     for seed in range(3):
         train = shifted(seed, 2000, 0.95, classes=classes)
         test = shifted(100 + seed, 4000, 1 / classes, classes=classes)
-        aside = held_out(train.group, 0.2, np.random.default_rng(0))
+        aside = held_out_mask(train.group, 0.2, np.random.default_rng(0))
         found = tune_head(ERM(), GRID, train, refit_all=True)
         worst = {
             penalty: 100 * group_accuracy(test.y, layer.predict(test.Z), test.concept).worst
@@ -266,7 +266,7 @@ def test_a_group_in_two_clusters_has_a_say_and_one_in_a_single_cluster_is_named(
         code = np.random.default_rng(0).integers(40, size=600)
         code[group == 1] = np.arange((group == 1).sum()) % clusters
         for seed in range(5):
-            aside = held_out(group, 0.2, np.random.default_rng(seed), code)
+            aside = held_out_mask(group, 0.2, np.random.default_rng(seed), code)
             assert aside[group == 1].any() == (clusters == 2)
             assert len(np.unique(group[~aside])) == 4
             assert not set(code[aside]) & set(code[~aside])
@@ -304,7 +304,7 @@ def test_rows_without_a_concept_train_plain_layers_and_choose_nothing():
     concept[:200] = np.nan
     gaps = Rows(train.Z, train.y, concept)
     assert (gaps.group[:200] == -1).all()
-    assert not held_out(gaps.group, 0.2, np.random.default_rng(0))[:200].any()
+    assert not held_out_mask(gaps.group, 0.2, np.random.default_rng(0))[:200].any()
     found = tune_head(ERM(), GRID, gaps)
     np.testing.assert_array_equal(found.head.coef_, ERM(weight_decay=found.penalty).fit(train.Z, train.y).coef_)
     words = Rows(train.Z, train.y, np.where(np.isnan(concept), None, np.where(concept > 0, "sea", "land")))

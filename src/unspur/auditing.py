@@ -39,7 +39,7 @@ from unspur._resources import one_thread_if_small
 from unspur._text import WIDTH, counted, filled, lines_of, one_line, padded
 from unspur._text import columns as text_columns
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
-from unspur.clusters import cluster_codes, one_per_row, row_hashes
+from unspur.clusters import as_column, cluster_codes, row_hashes
 from unspur.criteria import SMALLEST_GROUP
 from unspur.exceptions import GroupSizeError, InputError, LabelError
 from unspur.heads import ERM
@@ -54,7 +54,7 @@ from unspur.labels import (
 )
 from unspur.metrics import leakage
 from unspur.metrics.groups import mean_interval, p_above
-from unspur.metrics.leakage import fewer_by_clusters, fold_pairs
+from unspur.metrics.leakage import cluster_effective_rows, fold_pairs
 from unspur.metrics.probes import scale_notes
 from unspur.selection import cross_fit
 from unspur.solvers.held_out_losses import HeldOutClusters
@@ -397,7 +397,7 @@ def _decoded(
         notes.append(f"{max_rows:,} rows were drawn at random from {len(X):,}.")
         data = data.select(chosen)
         data = replace(data, y=data.main.occurring())
-        given = {name: one_per_row(column)[chosen] for name, column in given.items()}
+        given = {name: as_column(column)[chosen] for name, column in given.items()}
     rows = np.bincount(data.main.codes)
     if rows.min() < MIN_CELL_ROWS:
         raise GroupSizeError(
@@ -434,7 +434,7 @@ class _NotAuditable(Exception):  # noqa: N818 — a reason, never seen by users
 
 def _coded(values: Any) -> _Coded:
     """The classes or bins of a column; raises _NotAuditable if it has none."""
-    array = one_per_row(values)
+    array = as_column(values)
     dates = dates_in(values if hasattr(values, "dtype") else array)
     array = array if dates is None else dates
     if array.ndim == 2 and array.shape[1] == 1:
@@ -501,7 +501,7 @@ def bin_labels(numbers: Any, audited: Any = None) -> Array:
         raise LabelError(f"The column has no classes: {reason}.") from None
     if column.edges is None:
         raise LabelError("The column has no bins: it has few distinct values.")
-    values = [_as_number(value) for value in one_per_row(numbers).ravel().tolist()]
+    values = [_as_number(value) for value in as_column(numbers).ravel().tolist()]
     codes = np.searchsorted(column.edges, values, side="left")
     return np.array([*column.values, ""])[np.where(np.isnan(values), -1, codes)]
 
@@ -518,7 +518,7 @@ def _as_number(value: Any) -> float:
 
 def as_measurement(values: Array) -> Array:
     """A column of many distinct whole numbers as floats, so that it is not taken for an id; others as they are."""
-    array = one_per_row(values)
+    array = as_column(values)
     if array.ndim != 1:
         return values
     missing = _missing(array)
@@ -676,7 +676,7 @@ def _association_and_gap(name: str, cells: _Cells, data: LabelledData, right: Bo
     if clusters is not None:
         code = renumbered(clusters[used])
         held_out = HeldOutClusters.in_groups(code, group, len(rows), np.ones(len(group)))
-        effective = fewer_by_clusters(rows, share, success, held_out, 0.95)
+        effective = cluster_effective_rows(rows, share, success, held_out, 0.95)
     low, high = mean_interval(share, effective, float(norm.isf(0.025)))
     p = p_above(share, effective, 0.5)
     if clusters is None and p < MAX_P_EXACT and len(rows) <= 2 * MAX_EXACT_CLASSES:

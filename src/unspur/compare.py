@@ -26,7 +26,7 @@ from unspur._data import LabelledData, decode_rows, require_same_features
 from unspur._registry import REMOVER_POINTS, Registry
 from unspur._text import brief
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
-from unspur.clusters import different_rows, has_continuous_columns, row_hashes
+from unspur.clusters import distinct_row_indices, has_continuous_columns, row_hashes
 from unspur.exceptions import GroupSizeError, InputError, UnspurError
 from unspur.heads import HEADS
 from unspur.heads.base import fit_path
@@ -271,7 +271,7 @@ class _Comparer:
                 problem, spent = self.format_error(error), time.perf_counter() - start
             if clean is not None and clean.digest not in probed:
                 tested = sets.test.select(sets.probed)
-                probed[clean.digest], _ = probes(clean.test.X[sets.probed], tested, seed=self.seed)
+                probed[clean.digest], _ = probe_concepts(clean.test.X[sets.probed], tested, seed=self.seed)
             for head_name in self.heads:
                 self.callback(f"{remover_name} + {head_name}")
                 result = Comparison(remover_name, head_name, 0, None, {}, 0.0, problem, notes=notes)
@@ -458,7 +458,7 @@ def _compared_with_best(
 ) -> list[Comparison]:
     """The results with their losses on held-out rows (n,), each compared with the smallest."""
     group = renumbered(rows.group)
-    single, notes = _single_units(rows, group)
+    single, notes = _groups_of_one_unit(rows, group)
     means = [np.inf if loss is None else mean_over_groups(loss, group) for loss in losses]
     best = losses[int(np.argmin(means))]
     evaluated = sum(loss is not None for loss in losses)
@@ -475,7 +475,7 @@ def _compared_with_best(
     return found
 
 
-def _single_units(rows: LabelledData, group: IntArray) -> tuple[BoolArray, tuple[str, ...]]:
+def _groups_of_one_unit(rows: LabelledData, group: IntArray) -> tuple[BoolArray, tuple[str, ...]]:
     """Which groups, numbered as in `group` (n,), have a single row or cluster; and notes on them."""
     units = np.arange(len(rows)) if rows.clusters is None else renumbered(rows.clusters)
     pairs = np.unique(np.column_stack([group, units]), axis=0)
@@ -564,15 +564,15 @@ def _python(
         head = "" if result.recommended else f"{result.head}({_written(given)}), "
         model = f"RobustClassifier({remover}, {head}{_written(shared)})"
         names = [*sorted({kind, result.head} if head else {kind}), "RobustClassifier"]
-    others = {name: _home(name) for name in names if _home(name) != "unspur"}
+    others = {name: _public_module(name) for name in names if _public_module(name) != "unspur"}
     imports = [f"from unspur import {', '.join(name for name in names if name not in others)}"]
     imports = [line for line in imports if len(names) > len(others)]
-    imports += [f"from {home} import {name}" for name, home in others.items()]
+    imports += [f"from {module} import {name}" for name, module in others.items()]
     comment = [f"# {', '.join(rows)}: training rows, followed by validation rows"] if were_pooled else []
     return "\n".join([*imports, "", *comment, f"model = {model}", f"model.fit({', '.join(arguments)})"])
 
 
-def _home(name: str) -> str:
+def _public_module(name: str) -> str:
     """The module that a remover, head or classifier is imported from."""
     for registry in (removers.REMOVERS, HEADS):
         if name in registry and name not in registry.own:
@@ -608,7 +608,7 @@ def stratified_sample(group: Array, most: int, rng: np.random.Generator) -> IntA
     return np.sort(np.concatenate(kept))
 
 
-def probes(
+def probe_concepts(
     z: Array, rows: LabelledData, kind: Any = "linear", seed: int = 0
 ) -> tuple[dict[str, Leakage], tuple[str, ...]]:
     """Results of a fresh probe for each concept in rows `z`, by name; and why a concept could not be probed.
@@ -675,7 +675,7 @@ def shared_rows(train: Array, test: Array, validation: Array | None = None) -> d
         ("validation", "training", "penalties chosen on them overfit the training rows"),
     ):
         shared = int(np.isin(hashes[one], hashes[other]).sum()) if one in sets else 0
-        if shared and has_continuous_columns(sets[one][different_rows(hashes[one])]):
+        if shared and has_continuous_columns(sets[one][distinct_row_indices(hashes[one])]):
             sentences[one, other] = (
                 f"{shared:,} of {len(sets[one]):,} {one} rows are {other} rows as well; {what}. Hold rows out."
             )

@@ -100,11 +100,11 @@ class TTest:
     error: float
     t: float
     p: float
-    degrees: float = math.inf
+    df: float = math.inf
 
     def scaled(self, level: float, threshold: float) -> float:
         """T scaled so that its critical value at `level` is `threshold`."""
-        return self.t * threshold / -float(stdtrit(self.degrees, level))
+        return self.t * threshold / -float(stdtrit(self.df, level))
 
     @property
     def t_text(self) -> str:
@@ -154,7 +154,7 @@ class Average(NamedTuple):
 
     mean: float
     error: float
-    degrees: float
+    df: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,7 +369,7 @@ def _t_test(found: Average, null: float, *, lower: bool) -> TTest:
     A perfect score has no variation; then t is as large as rounding allows, and still finite.
     """
     t = (found.mean - null) / max(found.error, MIN_ERROR)
-    return TTest(found.mean, found.error, t, float(stdtr(found.degrees, t if lower else -t)), found.degrees)
+    return TTest(found.mean, found.error, t, float(stdtr(found.df, t if lower else -t)), found.df)
 
 
 def require_testable(

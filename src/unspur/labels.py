@@ -67,13 +67,13 @@ class ClassLabel:
         seen = np.bincount(self.codes[self.present], minlength=len(self.classes))
         return tuple(value for value, count in zip(self.classes, seen, strict=True) if count)
 
-    def occurring(self, least: int = 2) -> Self:
-        """The label without classes that do not occur; at least `least` must be left."""
+    def occurring(self, min_classes: int = 2) -> Self:
+        """The label without classes that do not occur; at least `min_classes` must be left."""
         classes = self.occurring_classes
-        _require_several(np.array(classes, dtype=object), self.name, self.codes, least)
-        return self if classes == self.classes else self.among(classes)
+        _require_several(np.array(classes, dtype=object), self.name, self.codes, min_classes)
+        return self if classes == self.classes else self.recode(classes)
 
-    def among(self, classes: tuple[Any, ...]) -> Self:
+    def recode(self, classes: tuple[Any, ...]) -> Self:
         """The label coded by other classes, which must include all that occur."""
         if classes == self.classes:
             return self
@@ -91,7 +91,7 @@ def class_label(
     *,
     missing: Any = None,
     classes: tuple[Any, ...] | None = None,
-    least: int = 2,
+    min_classes: int = 2,
 ) -> ClassLabel:
     """Code a label by its values, in their order; a label that is decoded already gets this name.
 
@@ -99,20 +99,20 @@ def class_label(
     ----------
     missing : besides NaN and None, the value that stands for "not known".
     classes : the values to expect, when they are known from other rows.
-    least : how many classes there must be, when they are not.
+    min_classes : how many classes there must be, when they are not.
 
     NaN, None and `missing` are marked as not present and coded 0.
     """
     if isinstance(values, ClassLabel):
         label = replace(values, name=name)
-        return label.occurring(least) if classes is None else label.among(classes)
+        return label.occurring(min_classes) if classes is None else label.recode(classes)
     array = _column(values, name, n_rows)
     present = ~missing_values(array, missing)
     known = array[present]
     if missing is not None:
         _warn_of_another_type(known, missing, name, met=len(known) < len(array))
     try:
-        seen = _different(known, sort=classes is None)
+        seen = _distinct(known, sort=classes is None)
     except TypeError:
         kinds = sorted({type(value).__name__ for value in known.tolist()})
         raise LabelError(
@@ -121,7 +121,7 @@ def class_label(
             kinds=", ".join(kinds),
         ) from None
     if classes is None:
-        _require_several(seen, name, array, least)
+        _require_several(seen, name, array, min_classes)
         _warn_of_missing_as_text(known, seen, missing, name)
         classes = _of_one_type(tuple(value.item() if hasattr(value, "item") else value for value in seen), name)
     elif unknown := [value for value in seen.tolist() if value not in classes]:
@@ -302,7 +302,7 @@ def concept_names(columns: Iterable[Any], argument: str = "concept") -> list[str
     return names
 
 
-def _different(known: Array, *, sort: bool) -> Array:
+def _distinct(known: Array, *, sort: bool) -> Array:
     """Unique values, sorted; small ranges of integers are counted, which is far quicker than sorting."""
     if known.dtype.kind in "biu" and len(known):
         low = int(known.min())
@@ -339,10 +339,10 @@ def _refuse_unknown(value: Any, name: str, classes: tuple[Any, ...]) -> None:
     )
 
 
-def _require_several(seen: Array, name: str, array: Array, least: int) -> None:
+def _require_several(seen: Array, name: str, array: Array, min_classes: int) -> None:
     if len(seen) == 0:
         raise LabelError("{label} is missing in all {rows} rows.", label=name, rows=len(array))
-    if len(seen) < least:
+    if len(seen) < min_classes:
         raise LabelError(
             "{label} has one class only ({value}); two are needed to find a direction that tells them apart.",
             label=name,

@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, 
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
-from unspur._data import LabelledData, fetched_rows, fit_arguments, warn_if_on_another_scale
+from unspur._data import LabelledData, fit_arguments, rows_on_host, warn_if_on_another_scale
 from unspur._files import write_artifact
 from unspur._reading import require_kinds
 from unspur._resources import one_thread_if_small
@@ -25,7 +25,7 @@ from unspur._typing import Array, BoolArray, FloatArray
 from unspur._validation import (
     FIT_METADATA,
     MISSING,
-    OTHER_NAMES,
+    NON_TEXT_NAMES_ATTR,
     checked_weights,
     generator,
     keyword_only_after_y,
@@ -35,7 +35,7 @@ from unspur.certificate import Certificate
 from unspur.clusters import (
     cluster_codes,
     cluster_labels,
-    different_rows,
+    distinct_row_indices,
     has_continuous_columns,
     require_disjoint_clusters,
     row_hashes,
@@ -184,10 +184,10 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
                 self, train, validation, missing, needs_concept=True, keep_unknown=head._infers_concept
             )
             data = _with_common_clusters(data, clusters, clusters_val)
-            weighted = _have_weight(data, sample_weight, sample_weight_val)
+            weighted = _has_positive_weight(data, sample_weight, sample_weight_val)
             _require_transformable(head, data)
             if "X_val" not in inspect.signature(remover.fit).parameters:  # else the remover checks them
-                _check_validation(data)
+                _warn_about_validation_rows(data)
             rng = generator(self.random_state)
             data, remover, notes = self._fit_remover(_seeded(remover, rng), data)
             head = _seeded(head, rng)
@@ -199,7 +199,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
                 notes = (*notes, left_out_note, *data.notes)
             selection = self._choose_head(head, data, remover, rng)
             head = selection.head
-            for name in ("feature_names_in_", OTHER_NAMES):
+            for name in ("feature_names_in_", NON_TEXT_NAMES_ATTR):
                 if hasattr(self, name):
                     setattr(remover, name, getattr(self, name))
                     setattr(head, name, getattr(self, name))
@@ -227,7 +227,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
         penalties = penalty_grid_from_variances(train.column_variances(balanced=head._balance != "rows"))
         sets = [rows for rows in (train, validation) if rows is not None]
         span, (X, X_val) = RowSpan.of(
-            train.X, None if validation is None else validation.X, live=[rows.live for rows in sets]
+            train.X, None if validation is None else validation.X, live=[rows.contributes for rows in sets]
         )
         inside = None if span is None else span.restrict_map(removal)
         if span is None or inside is None:
@@ -241,7 +241,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
             train = replace(train, X=transform(train.X))
             validation = None if validation is None else replace(validation, X=transform(validation.X))
         else:
-            train = train.after(removal)
+            train = train.with_removal(removal)
         validation_only = head._trains_on_validation == "alone" and validation is not None
         if validation_only:
             assert validation is not None
@@ -343,7 +343,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
             if metadata.get(name) is True and "random_state" in part.get_params():
                 part.set_params(random_state=None)  # the next fit draws it again
         made.coef_, made.intercept_, made.classes_ = arrays["coef"], arrays["intercept"], classes
-        for name in ("n_features_in_", "feature_names_in_", OTHER_NAMES):
+        for name in ("n_features_in_", "feature_names_in_", NON_TEXT_NAMES_ATTR):
             if hasattr(remover, name):
                 for part in (made, made.head_):
                     setattr(part, name, getattr(remover, name))
@@ -443,7 +443,7 @@ def _with_common_clusters(data: HeadData, clusters: Any, clusters_val: Any) -> H
     return replace(data, train=train, validation=validation)
 
 
-def _have_weight(data: HeadData, sample_weight: Any, sample_weight_val: Any) -> BoolArray:
+def _has_positive_weight(data: HeadData, sample_weight: Any, sample_weight_val: Any) -> BoolArray:
     """Whether rows were passed with a positive weight: the training rows, then the validation rows if there are any."""
     sets = [data.train] if data.validation is None else [data.train, data.validation]
     given = zip(sets, to_host(sample_weight, sample_weight_val), strict=False)
@@ -471,7 +471,7 @@ def _require_something_left(remover: Remover) -> None:
         )
 
 
-def _check_validation(data: HeadData) -> None:
+def _warn_about_validation_rows(data: HeadData) -> None:
     """Check validation rows for a remover that does not take any: their scale, and rows that are training rows."""
     if data.validation is None:
         return
@@ -480,7 +480,7 @@ def _check_validation(data: HeadData) -> None:
     if {backend_of(train), backend_of(validation)} <= {"memory", "torch"}:
         hashes = row_hashes(validation)
         reused = int(np.isin(hashes, row_hashes(train)).sum())
-        if reused and has_continuous_columns(fetched_rows(validation, different_rows(hashes))):
+        if reused and has_continuous_columns(rows_on_host(validation, distinct_row_indices(hashes))):
             warnings.warn(
                 f"{reused:,} of {len(validation):,} validation rows are training rows as well; a penalty that is "
                 "chosen on them is too small. Leave them out of one of the two sets.",

@@ -335,7 +335,7 @@ def ensure_decoded(rows: Any, what: str = "training", *, needs_concept: bool = T
     if rows is None or isinstance(rows, LabelledData):
         return rows
     least = 2 if what == "training" else 1  # others are only evaluated on
-    return decode_rows(rows, what, least=least, needs_concept=needs_concept)
+    return decode_rows(rows, what, min_classes=least, needs_concept=needs_concept)
 
 
 def penalty_grid(Z: Array) -> tuple[float, ...]:
@@ -467,9 +467,9 @@ def _notes_on_missing_groups(train: LabelledData, held_out_mask: BoolArray) -> t
 
 def fit_with_accepted_arguments(model: Any, train: LabelledData, validation: LabelledData | None = None) -> None:
     """Fit a remover or a classifier with those arguments that its `fit` accepts."""
-    given = train.arguments(copies=False)
+    given = train.arguments(duplicate_clusters=False)
     if validation is not None:
-        given |= validation.arguments("_val", copies=False)
+        given |= validation.arguments("_val", duplicate_clusters=False)
     accepted = inspect.signature(model.fit).parameters
     model.fit(**{name: value for name, value in given.items() if name in accepted})
 

@@ -115,7 +115,7 @@ class Trace:
     #: What is left of the task, measured if the fit removed something and ended without a main-task direction.
     task: TaskPredictability | None = None
     #: Number of validation rows that are training rows as well.
-    reused: int = 0
+    n_reused_rows: int = 0
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -172,7 +172,7 @@ class Trace:
             ],
             "complete": self.complete,
             "task": None if self.task is None else asdict(self.task),
-            "reused": self.reused,
+            "reused": self.n_reused_rows,
         }
 
     @classmethod
@@ -185,7 +185,7 @@ class Trace:
             # Files of the first versions name the parts only.
             parts = {name: cls.from_dict({"concept": name, **part}) for name, part in saved["parts"].items()}
             return Traces({name: part for name, part in parts.items() if isinstance(part, Trace)})
-        saved = _with_present_names(saved)
+        saved = _with_current_names(saved)
         require_kinds(saved, _SAVED, "the trace")
         if not math.isfinite(saved["delta"]) or not 0.0 <= saved["weight_decay"] < math.inf:
             raise ValueError(f"the trace has Δ = {saved['delta']:.3g} and weight decay {saved['weight_decay']:.3g}")
@@ -193,6 +193,7 @@ class Trace:
         steps = tuple(_step_from_dict(step) for step in saved["steps"])
         later = {name: saved[name] for name in _SAVED_LATER if name in saved}
         require_kinds(later, {name: _SAVED_LATER[name] for name in later}, "the trace")
+        later["n_reused_rows"] = later.pop("reused", 0)
         task = saved.get("task")
         if task is not None:
             require_kinds(task, _SAVED_TASK, "what is left of the task")
@@ -200,7 +201,7 @@ class Trace:
         return cls(steps, saved["stopped"], saved["delta"], saved["weight_decay"], scores, **later, task=task)
 
     @property
-    def passed(self) -> str:
+    def accepted_counts(self) -> str:
         """Counts of accepted directions: "2 of 3 spurious and 4 of 7 main-task directions"."""
         parts = []
         for role, name in (("spurious", "spurious"), ("main", "main-task")):
@@ -234,7 +235,7 @@ class Trace:
         lines.append("─" * len(head))
         if len(shown) < len(self.steps):
             rounds = self.steps[-1].outer
-            lines.append(f"accepted: {self.passed}, in {rounds} rounds")
+            lines.append(f"accepted: {self.accepted_counts}, in {rounds} rounds")
             if rounds > 1:
                 lines.append("every round estimates the main-task directions anew")
         return "\n".join([*lines, *(filled(line, further="  ") for line in self._legend())])
@@ -247,8 +248,8 @@ class Trace:
         if self.round_zero_note:
             legend.append(f"round 0: {self.round_zero_note}")
         legend.append(f"stopped: {self.stopped}")
-        if self.reused:
-            legend.append(f"tested on {self.reused:,} validation rows that are training rows as well")
+        if self.n_reused_rows:
+            legend.append(f"tested on {self.n_reused_rows:,} validation rows that are training rows as well")
         return [*legend, f"weight decay {self.weight_decay:g}, Δ = {self.delta:.3g}"]
 
     def _markup(self) -> MarkupTable:
@@ -302,9 +303,9 @@ class Traces:
         return all(trace.complete for trace in self.parts.values())
 
     @property
-    def reused(self) -> int:
+    def n_reused_rows(self) -> int:
         """Validation rows that are training rows as well."""
-        return max(trace.reused for trace in self.parts.values())
+        return max(trace.n_reused_rows for trace in self.parts.values())
 
     @property
     def task(self) -> TaskPredictability | None:
@@ -329,7 +330,7 @@ class Traces:
         if len(self) <= MAX_SUMMARY_STEPS:
             return str(self)
         return "\n".join(
-            f"{filled(_heading(name, trace))}\n{filled(f'accepted: {trace.passed}', '  ')}\n"
+            f"{filled(_heading(name, trace))}\n{filled(f'accepted: {trace.accepted_counts}', '  ')}\n"
             f"{filled(f'stopped: {trace.stopped}', '  ', '    ')}"
             for name, trace in self.parts.items()
         )
@@ -404,7 +405,7 @@ _SAVED = {
 }
 
 
-def _with_present_names(saved: dict[str, Any]) -> dict[str, Any]:
+def _with_current_names(saved: dict[str, Any]) -> dict[str, Any]:
     """A saved trace whose tests have their present names: "specific" was "own"."""
     steps = saved.get("steps")
     if not isinstance(steps, list):
@@ -417,9 +418,9 @@ def _with_present_names(saved: dict[str, Any]) -> dict[str, Any]:
 
 
 def _test_from_dict(saved: dict[str, Any]) -> TTest:
-    test = TTest(**saved)
-    if not all(map(math.isfinite, (test.difference, test.error, test.t, test.p))) or not test.degrees > 0.0:
-        raise ValueError(f"a test has t = {test.t:.3g} and {test.degrees:.3g} degrees of freedom")
+    test = TTest(**{"df" if name == "degrees" else name: value for name, value in saved.items()})  # its first name
+    if not all(map(math.isfinite, (test.difference, test.error, test.t, test.p))) or not test.df > 0.0:
+        raise ValueError(f"a test has t = {test.t:.3g} and {test.df:.3g} degrees of freedom")
     if not 0.0 <= test.p <= 1.0 or test.error < 0.0:
         raise ValueError(f"a test has p = {test.p:.3g} and a standard error of {test.error:.3g}")
     return test

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from tests.optional import pandas as pd
 from unspur.cli import main
-from unspur.clusters import clusters_in_two, held_out
+from unspur.clusters import held_out_mask, split_clusters
 
 DECAY = ("--weight-decay", "0.1")
 LABELS = ("--main", "bird", "--concept", "background")
@@ -139,8 +139,8 @@ def test_clusters_may_be_the_index_of_a_data_frame(drawn, tmp_path, monkeypatch)
         fit = ("fit", rows, *LABELS, *DECAY, *more, "--json", "--output", "r.safetensors", "--force")
         found.append(json.loads(invoke(*fit, "--cluster", "film").stdout)["trace"])
     assert found[0] == found[1]
-    assert [step["informative"]["degrees"] for step in found[2]["steps"]] == [
-        step["informative"]["degrees"] for step in found[0]["steps"]
+    assert [step["informative"]["df"] for step in found[2]["steps"]] == [
+        step["informative"]["df"] for step in found[0]["steps"]
     ]
     apply = ("apply", "r.safetensors", "index.parquet", "--output", "clean.csv", "--where", "film=3", "--label", "film")
     invoke(*apply)
@@ -168,7 +168,7 @@ def test_evaluate_compare_and_report_hold_clusters_out_together(file, drawn, tmp
     seen = []
 
     def watched(group, share, rng, clusters=None):
-        seen.append((clusters, held_out(group, share, rng, clusters)))
+        seen.append((clusters, held_out_mask(group, share, rng, clusters)))
         return seen[-1][1]
 
     monkeypatch.setattr("unspur._data.held_out", watched)
@@ -176,7 +176,7 @@ def test_evaluate_compare_and_report_hold_clusters_out_together(file, drawn, tmp
     invoke("compare", file, *LABELS, "--cluster", "film", "--remover", "none", "--head", "ERM")
     assert len(seen) >= 4  # test rows, and rows to choose penalties on, of each
     for films, aside in seen:
-        assert not len(clusters_in_two(np.unique(films, return_inverse=True)[1], aside.astype(int)))
+        assert not len(split_clusters(np.unique(films, return_inverse=True)[1], aside.astype(int)))
     pytest.importorskip("jinja2")
     page = tmp_path / "page.html"
     done = invoke("report", file, *LABELS, "--cluster", "film", *DECAY, "--json", "--output", page)
@@ -230,10 +230,10 @@ def test_rows_to_train_and_to_test_on_that_are_the_same_are_noted(noise):
 def test_test_rows_are_whole_clusters(drawn):
     _, y, s, film = drawn
     group = 2 * np.unique(y, return_inverse=True)[1] + np.unique(s, return_inverse=True)[1]
-    together = held_out(group, 0.3, np.random.default_rng(0), film)
-    apart = held_out(group, 0.3, np.random.default_rng(0))
-    assert not len(clusters_in_two(film, together.astype(int)))
-    assert len(clusters_in_two(film, apart.astype(int))) > 50  # the control
+    together = held_out_mask(group, 0.3, np.random.default_rng(0), film)
+    apart = held_out_mask(group, 0.3, np.random.default_rng(0))
+    assert not len(split_clusters(film, together.astype(int)))
+    assert len(split_clusters(film, apart.astype(int))) > 50  # the control
     assert 0.2 < together.mean() < 0.4
 
 

@@ -23,7 +23,7 @@ from unspur.exceptions import (
     TaskLostWarning,
 )
 from unspur.metrics import leakage
-from unspur.rows import Columns, MemoryRows
+from unspur.rows import MemoryRows, RowLabels
 from unspur.solvers.statistics import Covariances
 
 
@@ -485,7 +485,7 @@ def test_dead_columns_are_treated_alike_in_parts(d):
 def test_a_column_of_equal_numbers_is_constant_whatever_its_sums_are(n, constant):
     rng = np.random.default_rng(0)
     z = np.column_stack([np.full(n, constant), rng.standard_normal(n)])
-    columns = Columns(np.zeros((1, n)), np.zeros(n, dtype=np.intp), rng.random(n), 0)
+    columns = RowLabels(np.zeros((1, n)), np.zeros(n, dtype=np.intp), rng.random(n), 0)
     parts = [Covariances.of(MemoryRows(rows, columns)) for rows in (z, z[::-1])]
     for moments in (*parts, parts[0].merge(parts[1])):
         assert moments.live.tolist() == [False, True]

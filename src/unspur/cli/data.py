@@ -175,13 +175,13 @@ def labelled_rows(
     clusters: str | None = None,
     like: LabelledData | None = None,
     what: str = "validation",
-    least: int = 2,
+    min_classes: int = 2,
 ) -> LabelledData:
     """The rows of a table with their labels, decoded, and with clusters, if a column is named.
 
     `missing` has the value of each concept that means not known. Rows for `what` ("test") must have the classes of the
-    training rows, `like`; without it, each label must have at least `least` classes. Labels have the names of
-    `label_names`.
+    training rows, `like`; without it, each label must have at least `min_classes` classes. Labels have
+    the names of `label_names`.
     """
     import numpy as np
 
@@ -196,7 +196,12 @@ def labelled_rows(
     y, *labels = (
         replace(
             class_label(
-                table.label(given), name + where, n, missing=missing.get(given), classes=known.get(name), least=least
+                table.label(given),
+                name + where,
+                n,
+                missing=missing.get(given),
+                classes=known.get(name),
+                min_classes=min_classes,
             ),
             name=name,
         )

@@ -206,7 +206,7 @@ def fits_each_concept(method: str) -> bool:
     if method == RECOMMENDED:
         return False
     from unspur.removers import REMOVERS
-    from unspur.removers.problems import DirectionRemover
+    from unspur.removers.direction_remover import DirectionRemover
 
     return issubclass(REMOVERS[method], DirectionRemover)
 

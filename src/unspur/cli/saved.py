@@ -346,7 +346,7 @@ def _measured_accuracy(
         say(f"Note: {name} is empty in all rows, so accuracy is not by group of {name}.", err=True)
     concept = tuple(name for name in concept if name not in empty)
     y, *concepts = (
-        class_label(table.label(given), name, n, missing=missing.get(given), least=1)
+        class_label(table.label(given), name, n, missing=missing.get(given), min_classes=1)
         for given, name in label_names((main, *concept)).items()
     )
     places = [place_among(value, known.tolist()) for value in y.classes]
@@ -472,7 +472,7 @@ def _certificate_and_accuracy(
     table = _read_rows_for(remover, given, given.columns, classes=given.labels, cluster_column=given.clusters)
     table = _with_features_of_fit(table, remover, remover)
     missing = missing_values(given.missing_concept, [table], given.concept)
-    rows = labelled_rows(table, given.main, given.concept, missing, given.clusters, least=1)
+    rows = labelled_rows(table, given.main, given.concept, missing, given.clusters, min_classes=1)
     check_removal_labels(remover, rows)
     if single := next((label for label in rows.concepts if len(label.classes) == 1), None):
         raise InputError(

@@ -23,9 +23,9 @@ from unspur._resources import one_thread_if_small
 from unspur._typing import Array, FloatArray, IntArray
 from unspur._validation import (
     MISSING,
-    OTHER_NAMES,
+    NON_TEXT_NAMES_ATTR,
+    check_rows,
     checked_weights,
-    checked_z,
     generator,
     keyword_only_after_y,
     require_finite,
@@ -90,7 +90,7 @@ class HeadData:
             few_rows = self.few_rows or FewRows.of(sets[-1].X)
             if few_rows is not None:
                 return replace(self, few_rows=few_rows)
-        span, inside = RowSpan.of(*(rows.X for rows in sets), live=[rows.live for rows in sets])
+        span, inside = RowSpan.of(*(rows.X for rows in sets), live=[rows.contributes for rows in sets])
         if span is None:
             return self if head._solves_few_rows else replace(self, few_rows=None)
         if validation is not None:
@@ -223,12 +223,12 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
 
     def _map_logits(self, X: Array, of_logits: Callable[[Array], Array], width: int | None, kind: Any = float) -> Array:
         """A function of the logits, of shape (n, width), or (n,) for None; `kind` is its type for Dask."""
-        z = checked_z(self._check_fitted(), X, reset=False)
+        z = check_rows(self._check_fitted(), X, reset=False)
         if backend_of(z) == "dask":
-            from unspur.rows.dask import answered
+            from unspur.rows.dask import map_logits
 
             # A copy, since this head may be fitted again before the result is computed.
-            return answered(z, partial(_of_logits, copy.copy(self), of_logits), width, np.dtype(kind))
+            return map_logits(z, partial(_of_logits, copy.copy(self), of_logits), width, np.dtype(kind))
         return to_original_type(of_logits(self._logits(z)), X)
 
     def _logits(self, z: Array) -> Array:
@@ -258,7 +258,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
         name, y = main_column(y, "y")
         guess = self._map_logits(X, partial(_likeliest, places), None, places.dtype)
         guess, y, weight = to_host(guess, y, sample_weight)
-        truth = class_label(y, name, len(guess), least=1)
+        truth = class_label(y, name, len(guess), min_classes=1)
         require_no_missing(truth, ())
         if isinstance(truth.classes[0], str) != isinstance(known[0], str):
             raise LabelError(
@@ -571,7 +571,7 @@ def held_out_logits(heads: Sequence[Sequence[Head]], rows: LabelledData, fold: I
 
 def _known_features(estimator: Any) -> dict[str, Any]:
     """What an estimator knows of the features of rows it has validated."""
-    known = ("n_features_in_", "feature_names_in_", OTHER_NAMES)
+    known = ("n_features_in_", "feature_names_in_", NON_TEXT_NAMES_ATTR)
     return {name: value for name, value in vars(estimator).items() if name in known}
 
 

@@ -619,7 +619,7 @@ def _label_among(
     values: Array, name: str, n_rows: int, others: Sequence[Any], empty: Empty, *, missing: Any = None
 ) -> ClassLabel:
     """A label with some classes and those that occur; one class alone is an error unless groups may be empty."""
-    label = class_label(values, name, n_rows, missing=missing, least=1)
+    label = class_label(values, name, n_rows, missing=missing, min_classes=1)
     known = tuple(map(to_python, others))
     classes = (*known, *(value for value in label.classes if value not in known))
     if len(classes) < 2 and empty == "error":
@@ -627,7 +627,7 @@ def _label_among(
             f"{name} has one class only ({classes[0]}), so the accuracy of other groups is unknown, and so is the "
             "worst group. Evaluate on rows of all groups, or pass empty='nan' to leave groups without rows out."
         )
-    return label.among(classes)
+    return label.recode(classes)
 
 
 def _right(y: Array, predicted: Array, classes: tuple[Any, ...]) -> Array:

@@ -21,8 +21,8 @@ from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur._validation import require_same_columns
 from unspur.clusters import (
     cluster_codes,
-    copies,
-    different_rows,
+    distinct_row_indices,
+    duplicate_clusters,
     folds_by_cluster,
     has_continuous_columns,
     require_disjoint_clusters,
@@ -464,8 +464,8 @@ def _known_rows(
         return _Rows(X, target, weight, known, cluster_codes(clusters, name, n)[known])
     # Numbers of copies may differ by anything, such as the time of an upload; different classes tell rows apart.
     hashes = row_hashes(X)
-    found = copies(hashes, [] if target.dtype.kind == "f" else [target])
-    if found is None or not has_continuous_columns(X[different_rows(hashes)]):
+    found = duplicate_clusters(hashes, [] if target.dtype.kind == "f" else [target])
+    if found is None or not has_continuous_columns(X[distinct_row_indices(hashes)]):
         return _Rows(X, target, weight, known, None)
     return _Rows(X, target, weight, known, found, duplicates=True)
 
@@ -483,7 +483,7 @@ def _notes_on_copies(train: _Rows, test: _Rows | None, splits: list[tuple[Array,
     if test is not None:
         hashes = row_hashes(train.X)
         shared = int(np.isin(row_hashes(test.X), hashes).sum())
-        if shared and has_continuous_columns(train.X[different_rows(hashes)]):
+        if shared and has_continuous_columns(train.X[distinct_row_indices(hashes)]):
             notes.append(f"{shared:,} rows of X_test are duplicates of rows of X, on which the probe was trained")
     return tuple(notes)
 
@@ -532,7 +532,7 @@ def _class_leakage(
     effective = _effective_rows(right, codes, weight)
     if tested.clusters is not None:
         held_out = HeldOutClusters.in_groups(tested.clusters, codes, k, weight)
-        effective = fewer_by_clusters(effective, recall, np.asarray(right, dtype=np.float64), held_out, level)
+        effective = cluster_effective_rows(effective, recall, np.asarray(right, dtype=np.float64), held_out, level)
     effective = effective / inflation
     low, high = mean_interval(recall, effective, float(norm.isf(tail_probability(level))))
     return Leakage(
@@ -642,7 +642,7 @@ def _effective_rows(right: FloatArray, codes: IntArray, weight: FloatArray) -> F
     )
 
 
-def fewer_by_clusters(
+def cluster_effective_rows(
     effective: FloatArray, recall: FloatArray, right: FloatArray, clusters: HeldOutClusters, level: float
 ) -> FloatArray:
     """Effective rows of each class if rows come in clusters, shape (k,): the number that explains the variance.

@@ -19,7 +19,7 @@ from sklearn.neural_network import MLPClassifier
 from unspur._arrays import to_numpy
 from unspur._resources import one_scipy_thread
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
-from unspur.clusters import folds_by_cluster, held_out
+from unspur.clusters import folds_by_cluster, held_out_mask
 from unspur.exceptions import InputError, NotFiniteError
 
 Kind: TypeAlias = Literal["linear", "mlp"]
@@ -693,7 +693,7 @@ def set_aside(
 ) -> BoolArray:
     """Mask of a random share of each class, at least one row; whole clusters, unless a class has too few of them."""
     if clusters is not None:
-        whole = held_out(codes, share, rng, clusters)
+        whole = held_out_mask(codes, share, rng, clusters)
         if all(0 < whole[codes == code].sum() < np.sum(codes == code) for code in np.unique(codes)):
             return whole
     mask = np.zeros(len(codes), dtype=bool)

@@ -29,16 +29,23 @@ from unspur._resources import one_thread_if_small
 from unspur._text import brief
 from unspur._typing import Array, FloatArray
 from unspur._validation import (
-    OTHER_NAMES,
-    checked_z,
-    in_numbers,
+    NON_TEXT_NAMES_ATTR,
+    check_rows,
     keyword_only_after_y,
     require_finite,
     restore_on_failure,
+    validate_numeric,
 )
 from unspur._version import __version__
 from unspur.certificate import Certificate, certify
-from unspur.clusters import cluster_codes, copies, different_rows, fingerprint, has_continuous_columns, row_hashes
+from unspur.clusters import (
+    cluster_codes,
+    distinct_row_indices,
+    duplicate_clusters,
+    fingerprint,
+    has_continuous_columns,
+    row_hashes,
+)
 from unspur.exceptions import InputError, NothingRemovedWarning, UsedRowsWarning
 from unspur.labels import as_date, class_label, is_date, label_columns, main_column, require_no_missing
 from unspur.options import is_plain, storable, to_json
@@ -72,7 +79,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     `missing_concept` and `strength` are optional. It implements ``fit(X, y=None, *, concept, sample_weight=None)``,
     inside ``self._fitting(X)``:
 
-    - check parameters (`_validate_params`) and rows (`unspur._data.decode_fit_arguments`, or `checked_z`), and raise
+    - check parameters (`_validate_params`) and rows (`unspur._data.decode_fit_arguments`, or `check_rows`), and raise
       InputError for rows that are all the same;
     - sum over the rows on their own backend: `Covariances.of(rows)` or `Moments.of(rows, weighting)` of a
       `RowSource`, with ``in_float64=True`` where the type of the rows has too few digits;
@@ -86,7 +93,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     - call `warn_if_nothing_removed`.
 
     Closed forms derive from `ClosedFormRemover`, other methods that use covariances from `ConceptRemover` (leace.py).
-    Methods that test directions use `FitData` and `fit_each_concept` (problems.py), as `JSE` and `INLP` do.
+    Methods that test directions use `FitData` and `fit_each_concept` (direction_remover.py), as `JSE` and `INLP` do.
     """
 
     # Arguments of `fit` are routed through pipelines and searches without asking the user to request each.
@@ -175,7 +182,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         _require_array(X, "a few thousand rows are enough: pass those of a block, or of X.select(…)")
         main, y = main_column(y)
         X, y, concept, clusters = to_host(self._require_loadable(X), y, concept, clusters)
-        z = in_numbers(self, X, reset=False, dtype=[np.float64, np.float32])
+        z = validate_numeric(self, X, reset=False, dtype=[np.float64, np.float32])
         require_finite(self, z)
         kind: Any = getattr(self, "concept_type", "class")
         missing = getattr(self, "missing_concept", None)
@@ -191,8 +198,8 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         labels = concepts.labels if task is None else (task, *concepts.labels)
         columns = [*numbers, *(np.where(label.present, label.codes, np.nan) for label in labels)]
         hashes = row_hashes(z)
-        copied = None if clusters is not None else copies(hashes, columns)
-        if copied is not None and has_continuous_columns(z[different_rows(hashes)]):
+        copied = None if clusters is not None else duplicate_clusters(hashes, columns)
+        if copied is not None and has_continuous_columns(z[distinct_row_indices(hashes)]):
             together = copied
             measured = copied[known]
             if more := len(measured) - len(np.unique(measured)):
@@ -226,7 +233,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """The rows; raises for a Dask array too large to bring to the host."""
         if backend_of(X) != "dask":
             return X
-        X = checked_z(self, X, reset=False)
+        X = check_rows(self, X, reset=False)
         size = 8 * X.shape[0] * X.shape[1]
         if size > MAX_CERTIFICATE_BYTES:
             k = math.ceil(X.shape[0] / CERTIFICATE_ROWS)
@@ -246,7 +253,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """Sentences about rows that the fit has used, equal or equal up to rounding; empty if there are none."""
         hashes, notes = row_hashes(z), []
         # Rows of a few small integers may be equal by chance.
-        by_chance = not has_continuous_columns(z[different_rows(hashes)])
+        by_chance = not has_continuous_columns(z[distinct_row_indices(hashes)])
         unknown = self._training_rows is None or self._training_rows.hashes is None
         if (unknown or by_chance) and fingerprint(hashes) == getattr(self, "training_hash_", None):
             return [f"{len(z):,} of the {len(z):,} rows measured were used in the fit"]
@@ -262,7 +269,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             sketches = [  # a sketch leaves columns out, and the others may be equal by chance
                 sketch
                 for sketch in seen.sketches
-                if has_continuous_columns(z[different_rows(hashes)][:, sketch.scale > 0])
+                if has_continuous_columns(z[distinct_row_indices(hashes)][:, sketch.scale > 0])
             ]
             if sketches:
                 near, rounding = equal_up_to_rounding(z, sketches)
@@ -286,7 +293,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     @property
     def reused_rows_warning(self) -> str:
         """Warning that directions were tested on rows that they were estimated from, or ""."""
-        if not (rows := getattr(self.trace_, "reused", 0)):
+        if not (rows := getattr(self.trace_, "n_reused_rows", 0)):
             return ""
         return f"{rows:,} validation rows are training rows as well: tests on them are too optimistic."
 
@@ -337,11 +344,11 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """What `transform` returns, but never a DataFrame, whatever `set_output` or its configuration say."""
         check_is_fitted(self, "removal_")
         _require_array(X, _IN_PARTS)
-        z = checked_z(self, X, reset=False)
+        z = check_rows(self, X, reset=False)
         if backend_of(z) == "dask":
-            from unspur.rows.dask import applied
+            from unspur.rows.dask import map_removal
 
-            return applied(z, self.removal_)
+            return map_removal(z, self.removal_)
         require_finite(self, z)
         return to_original_type(self.removal_(z), X)
 
@@ -371,7 +378,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         }
         if hasattr(self, "encoding_"):
             metadata["encoding"] = self.encoding_
-        if (columns := _storable_names(getattr(self, OTHER_NAMES, []))) is not None:
+        if (columns := _storable_names(getattr(self, NON_TEXT_NAMES_ATTR, []))) is not None:
             metadata["column_names"] = columns
         arrays = {
             "centre": self.removal_.centre,
@@ -405,7 +412,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             self.feature_names_in_ = np.array(metadata["feature_names"], dtype=object)
         if "column_names" in metadata:  # of files since names that are not text are saved
             require_kinds(metadata["column_names"], list, "'column_names'")
-            setattr(self, OTHER_NAMES, list(_tuples(metadata["column_names"])))
+            setattr(self, NON_TEXT_NAMES_ATTR, list(_tuples(metadata["column_names"])))
         if "encoding" in metadata:
             require_kinds(metadata["encoding"], _ENCODING, "'encoding'")
             self.encoding_ = {name: metadata["encoding"][name] for name in _ENCODING}
@@ -531,7 +538,7 @@ def require_sound(remover: Remover) -> None:
         raise ValueError(f"its offset is inconsistent with its form {removal.form!r}")
     for classes in (remover.classes_, remover.concept_classes_):
         _require_classes(classes)
-    for attribute in ("feature_names_in_", OTHER_NAMES):
+    for attribute in ("feature_names_in_", NON_TEXT_NAMES_ATTR):
         names = getattr(remover, attribute, None)
         if names is not None and len(names) != removal.ambient:
             raise ValueError(f"it has {len(names)} names for {removal.ambient} features")

@@ -213,7 +213,7 @@ def class_label_or_none(y: Array | None, name: str, n_rows: int) -> ClassLabel |
         return None
 
 
-def require_another_label(concepts: Mapping[str, Array], main: ClassLabel, counts: BoolArray) -> None:
+def require_concept_differs_from_task(concepts: Mapping[str, Array], main: ClassLabel, counts: BoolArray) -> None:
     """Raise LabelError if a concept is the task, also under other names, in the rows that count.
 
     Parameters

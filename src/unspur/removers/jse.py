@@ -35,6 +35,18 @@ from unspur.exceptions import (
     TaskLostWarning,
 )
 from unspur.options import SGD, PaperVariant
+from unspur.removers.direction_remover import (
+    BinaryFit,
+    ConceptFits,
+    DirectionRemover,
+    FitData,
+    FoldedRows,
+    HeldOutSplitter,
+    Problem,
+    assign_folds,
+    first_problem,
+    fit_each_concept,
+)
 from unspur.removers.joint import (
     NO_LIMIT,
     PAPER_PENALTIES,
@@ -49,18 +61,6 @@ from unspur.removers.joint import (
     choose_weight_decay,
     estimate_subspaces,
     left_out_folds,
-)
-from unspur.removers.problems import (
-    BinaryFit,
-    ConceptFits,
-    DirectionRemover,
-    FitData,
-    FoldedRows,
-    HeldOutSplitter,
-    Problem,
-    assign_folds,
-    first_problem,
-    fit_each_concept,
 )
 from unspur.rows import CONCEPT, MAIN, training_part
 from unspur.solvers.coordinates import MAX_NATIVE_CONDITION, Metric

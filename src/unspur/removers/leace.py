@@ -33,8 +33,8 @@ from unspur._validation import (
     BALANCE,
     MISSING,
     STRENGTH,
+    check_rows,
     checked_weights,
-    checked_z,
     column_names,
     keyword_only_after_y,
 )
@@ -63,11 +63,11 @@ from unspur.removers.concepts import (
     class_label_or_none,
     indicators,
     read_concepts,
-    require_another_label,
+    require_concept_differs_from_task,
     require_digits,
 )
 from unspur.removers.seen_rows import SeenRows, hash_finite_rows, without_unused
-from unspur.rows import Block, Columns, RowSource, backend_of, persisted, rows_of, to_host
+from unspur.rows import Block, RowLabels, RowSource, backend_of, persisted, rows_of, to_host
 from unspur.solvers.coordinates import ScaledSpan, Whitener, covariances_of
 from unspur.solvers.statistics import COVARIANCE_OVERFLOWS, Covariances, require_variation
 from unspur.subspace import AffineMap, Subspace
@@ -85,7 +85,7 @@ MAX_ROUNDING_SHARE, MAX_ROUNDING_SHARE_COLLINEAR = 1e-5, 1e-10
 #: Columns that hardly vary beside the others are left out of the right factor if none has more than so many times the
 #: correlation with a concept that some other column has, and the others explain this share of what all columns do. What
 #: is left in new rows is then no more than about three times the error of an estimate from the rows of the fit.
-MAX_NARROW_CORRELATION, MIN_TOLD_SHARE = 2.0, 0.1
+MAX_NARROW_CORRELATION, MIN_EXPLAINED_SHARE = 2.0, 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class ClosedForm:
     trace: ClosedFormTrace
     low_variance_directions: FloatArray
 
-    def of_rows(self, wide: ScaledSpan) -> ClosedForm:
+    def lifted(self, wide: ScaledSpan) -> ClosedForm:
         """The result in coordinates of the span of wide rows, as one of the rows themselves."""
         unit, inside = wide.unit[:, None], self.removal
         right, low_variance = (wide.lift(factor.T).T / unit for factor in (inside.right, self.low_variance_directions))
@@ -111,7 +111,7 @@ class ClosedForm:
         return ClosedForm(removal, Subspace.spanned_by(left), Subspace.spanned_by(main), self.trace, low_variance)
 
 
-def closed_form(
+def solve_closed_form(
     moments: Covariances,
     n_concept: int,
     form: Form,
@@ -162,8 +162,8 @@ class _Factors(NamedTuple):
     @classmethod
     def of(cls, moments: Covariances, n_concept: int, form: Form, whiten: Whitener) -> _Factors:
         """The factors in the coordinates of `whiten`."""
-        concept = _Columns.of(moments, whiten, slice(0, n_concept))
-        task = _Columns.of(moments, whiten, slice(n_concept, None))
+        concept = _TargetCovariances.of(moments, whiten, slice(0, n_concept))
+        task = _TargetCovariances.of(moments, whiten, slice(n_concept, None))
         condition, main = 1.0, Subspace.empty(len(moments.mean_x))
         basis, weights, dropped = _span(concept.original if form == "sal" else concept.whitened)
         left, kept = concept.original @ weights, _span(task.whitened)[0] if form == "splince" else task.whitened[:, :0]
@@ -191,14 +191,17 @@ def _without_narrow_columns(
     narrow = moments.narrow if wide is None else wide.narrow_coordinates
     if not narrow.any():
         return full
-    if _tell_little(narrow, moments, n_concept, wide):
+    if _narrow_columns_are_dispensable(narrow, moments, n_concept, wide):
         whiten = Whitener.of_some(~narrow, moments.covariance, moments.noise, scaled=wide is None)
         # Each column of `left` is the covariance with a combination of concepts, of multiple correlation 1 in `full`.
-        told = whiten(full.left)
+        explained = whiten(full.left)
         if form == "splince":
-            task = _span(_Columns.of(moments, whiten, slice(n_concept, None)).whitened)[0]
-            told = told - task @ (task.T @ told)
-        if len(told) >= told.shape[1] and np.linalg.svd(told, compute_uv=False).min() ** 2 > MIN_TOLD_SHARE:
+            task = _span(_TargetCovariances.of(moments, whiten, slice(n_concept, None)).whitened)[0]
+            explained = explained - task @ (task.T @ explained)
+        if (
+            len(explained) >= explained.shape[1]
+            and np.linalg.svd(explained, compute_uv=False).min() ** 2 > MIN_EXPLAINED_SHARE
+        ):
             found = _Factors.of(moments, n_concept, form, whiten)
             if found.left.shape[1] == full.left.shape[1]:
                 return found._replace(main=full.main)
@@ -217,7 +220,9 @@ def _without_narrow_columns(
     return full
 
 
-def _tell_little(narrow: BoolArray, moments: Covariances, n_concept: int, wide: ScaledSpan | None) -> bool:
+def _narrow_columns_are_dispensable(
+    narrow: BoolArray, moments: Covariances, n_concept: int, wide: ScaledSpan | None
+) -> bool:
     """Whether no narrow column is correlated with a concept far more than all others."""
     if wide is None:
         deviation = np.sqrt(np.diag(moments.covariance))
@@ -228,7 +233,7 @@ def _tell_little(narrow: BoolArray, moments: Covariances, n_concept: int, wide: 
     return bool(np.all(correlation[narrow].max(axis=0) <= most))
 
 
-class _Columns(NamedTuple):
+class _TargetCovariances(NamedTuple):
     """Covariances with some targets, scaled so that ``L⁻¹A`` has unit columns: the same span, free of scale and rarity.
 
     `low_variance_directions` is the part of `whitened` in directions of unknown variance, for the columns that have one
@@ -241,7 +246,7 @@ class _Columns(NamedTuple):
     uncorrelated: tuple[float, ...]
 
     @classmethod
-    def of(cls, moments: Covariances, whiten: Whitener, which: slice) -> _Columns:
+    def of(cls, moments: Covariances, whiten: Whitener, which: slice) -> _TargetCovariances:
         """Columns of the targets that are correlated with the rows."""
         original = moments.cross[:, which]
         whitened = whiten(original)
@@ -377,7 +382,7 @@ class ConceptRemover(Remover):
         If `whole` (these are all rows of the fit), also check that the concept differs from the task and that numbers
         vary.
         """
-        z = persisted(checked_z(self, X, reset=reset))
+        z = persisted(check_rows(self, X, reset=reset))
         if self._keeps_task and z.shape[1] < 2:
             raise InputError(f"X has {z.shape[1]} feature(s); to remove one and keep another at least 2 are needed.")
         main_name, y = main_column(y)
@@ -399,24 +404,24 @@ class ConceptRemover(Remover):
             names=names,
             varying=whole,
         )
-        self._note_names((series,) if series and len(concepts.names) == 1 else concepts.names, names)
+        self._check_and_store_names((series,) if series and len(concepts.names) == 1 else concepts.names, names)
         main = self._main_label(task if self._needs_y else None, main_name, len(z), None if reset else self.classes_)
         weight = checked_weights(sample_weight, "sample_weight", len(z), relative=False) * concepts.present
         if whole and (label := main or class_label_or_none(task, main_name, len(z))) is not None:
-            require_another_label(concepts.codes, label, label.present & (weight > 0))
+            require_concept_differs_from_task(concepts.codes, label, label.present & (weight > 0))
         group = concepts.group if concepts.classes else None
         self._warn_of_outliers(concepts, weight)
         if self._keeps_task and main is not None:
             self._require_classes_of_task(main, weight)
         weight = balanced_weights(weight, self.balance, group, None if main is None else main.codes)
         targets = concepts.columns if main is None else np.concatenate([concepts.columns, indicators(main)])
-        columns = Columns(targets, np.zeros(len(z), dtype=np.intp), weight, 0)
+        columns = RowLabels(targets, np.zeros(len(z), dtype=np.intp), weight, 0)
         self.classes_ = () if main is None else main.classes
         self.concept_classes_ = concepts.classes[0] if len(concepts.classes) == 1 else concepts.classes
         self._add_row_hashes(without_unused(hash_finite_rows(self, z), weight > 0))
         return rows_of(z, columns), len(concepts.columns)
 
-    def _note_names(self, names: tuple[str, ...], earlier: tuple[str, ...]) -> None:
+    def _check_and_store_names(self, names: tuple[str, ...], earlier: tuple[str, ...]) -> None:
         """Keep the names of the concepts; they must be those of earlier rows, if both have names."""
         if earlier:
             columns_in_order(dict.fromkeys(names), earlier, "concept", "that of earlier rows")
@@ -455,7 +460,7 @@ class ConceptRemover(Remover):
                 stacklevel=4,
             )
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         """Drop what an earlier fit left."""
         self._clear_row_hashes()
         self.__dict__.pop("moments_", None)
@@ -501,8 +506,8 @@ class ConceptRemover(Remover):
 class ClosedFormRemover(ConceptRemover):
     """Base class of the closed forms :class:`LEACE`, :class:`SAL` and :class:`SPLINCE`.
 
-    A subclass sets `_form`, the map that `closed_form` makes, and `_keeps_moments` if it can be fitted in parts. A
-    method with another map derives from `ConceptRemover`.
+    A subclass sets `_form`, the map that `solve_closed_form` makes, and `_keeps_moments` if it can be fitted in parts.
+    A method with another map derives from `ConceptRemover`.
     """
 
     trace_type = ClosedFormTrace
@@ -553,7 +558,7 @@ class ClosedFormRemover(ConceptRemover):
         """
         with self._fitting(X):
             self._validate_params()
-            self._forget()
+            self._reset()
             rows, self._n_concept = self._rows(X, y, concept, sample_weight, reset=True)
             inside, wide = ScaledSpan.of(rows, scaled=self._form != "sal")
             moments, whitener = covariances_of(inside, rotated=wide is not None)
@@ -589,9 +594,9 @@ class ClosedFormRemover(ConceptRemover):
         self, moments: Covariances, whitener: Whitener | None = None, wide: ScaledSpan | None = None
     ) -> ClosedForm:
         """Compute and set the removal. If `wide` is given, `moments` are in the coordinates of its span."""
-        found = closed_form(moments, self._n_concept, self._form, whitener, method=type(self).__name__, wide=wide)
+        found = solve_closed_form(moments, self._n_concept, self._form, whitener, method=type(self).__name__, wide=wide)
         if wide is not None:
-            found = found.of_rows(wide)
+            found = found.lifted(wide)
         self._set_removal(found.removal, found.spurious, found.main)
         self.trace_ = replace(found.trace, notes=self._label_notes)
         self.warn_if_nothing_removed(None)
@@ -630,7 +635,7 @@ def fit_moments(
     row_set_hash : fingerprint of the rows.
     """
     remover._validate_params()
-    remover._forget()
+    remover._reset()
     remover._n_concept = max(1, len(concept_classes) - 1)
     remover._concept_names = ("concept",)
     remover.concept_classes_, remover.classes_ = concept_classes, classes
@@ -708,7 +713,7 @@ class LEACE(ClosedFormRemover):
                 nested = len(concept_classes) > 0 and isinstance(concept_classes[0], tuple | list)
                 self.concept_classes_ = tuple(map(tuple, concept_classes)) if nested else tuple(concept_classes)
                 self.classes_ = ()
-                checked_z(self, X, reset=True)
+                check_rows(self, X, reset=True)
             rows, self._n_concept = self._rows(
                 X, y, concept, sample_weight, reset=first and concept_classes is None, whole=False
             )

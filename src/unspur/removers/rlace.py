@@ -31,7 +31,7 @@ from unspur._typing import Array, FloatArray
 from unspur._validation import BALANCE, MISSING, STRENGTH, generator, keyword_only_after_y, sgd_settings
 from unspur.exceptions import InputError, NotConvergedWarning
 from unspur.options import SGD, SOLVER
-from unspur.removers.leace import ConceptRemover, closed_form
+from unspur.removers.leace import ConceptRemover, solve_closed_form
 from unspur.rows import CONCEPT, Block, RowSource, Weighting
 from unspur.solvers.coordinates import Geometry, LogisticCoordinates, covariances_of, to_span_coordinates
 from unspur.solvers.logistic import Logistic, LogisticLosses, solve_logistic
@@ -267,13 +267,13 @@ class RLACE(ConceptRemover):
         """Estimate the projection; arguments are those of :meth:`LEACE.fit`."""
         with self._fitting(X):
             self._validate_params()
-            self._forget()
+            self._reset()
             sgd, span = SGD.of(self.solver), None
             rows, n_concept = self._rows(X, y, concept, sample_weight, reset=True)
             if sgd is None:
                 rows, span = to_span_coordinates(rows)
             moments, whitener = covariances_of(rows, rotated=span is not None)
-            means = closed_form(moments, n_concept, "sal", whitener, method=type(self).__name__)
+            means = solve_closed_form(moments, n_concept, "sal", whitener, method=type(self).__name__)
             spurious = means.spurious
             iterations, reason = 0, "class means are equal: no linear classifier beats a constant"
             rank = spurious.dim if self.rank == "auto" else int(self.rank)

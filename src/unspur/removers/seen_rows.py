@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator
 
 from unspur._arrays import cast, is_tensor, result_to_host, to_device_like, to_numpy
 from unspur._typing import Array, BoolArray, FloatArray
-from unspur._validation import is_finite, require_finite, without_labels
+from unspur._validation import is_finite, require_finite, unlabelled_source
 from unspur.clusters import fingerprint, row_hashes
 from unspur.rows import MemoryRows, StoredRows, backend_of
 
@@ -177,7 +177,7 @@ def hash_finite_rows(estimator: BaseEstimator, z: Array, name: str = "X") -> See
         if many:
             return SeenRows(None, functools.reduce(merged_fingerprints, found))
         return SeenRows(hashes := np.concatenate(found), fingerprint(hashes))
-    rows = without_labels(z)
+    rows = unlabelled_source(z)
     if isinstance(rows, MemoryRows):
         found, finite = zip(*rows.sum(lambda block: [_hash_and_check(block.z)]), strict=True)
         hashes = np.concatenate(found)

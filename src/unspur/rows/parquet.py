@@ -24,8 +24,8 @@ from unspur.exceptions import InputError, Parameter
 from unspur.rows.stored import (
     MAX_PIECE_BYTES,
     Budget,
+    RowChunks,
     StoredRows,
-    Stretches,
     enough_memory,
     file_names,
     format_size,
@@ -430,7 +430,7 @@ class ParquetRows(StoredRows):
         self._block_rows = block_rows
         super().__init__(paths, progress=progress, scratch=scratch)
 
-    def _pieces(self) -> Stretches:
+    def _pieces(self) -> RowChunks:
         import pyarrow as pa
 
         size = self.budget.piece_rows if self._block_rows is None else self._block_rows

@@ -31,7 +31,7 @@ from unspur._files import remove_abandoned, reserve_space, temporary_name
 from unspur._reading import column_faults, load_npy
 from unspur._typing import Array, BoolArray, IntArray
 from unspur.exceptions import InputError, NotFiniteError, Parameter
-from unspur.rows.source import Block, Columns, LabelledRows, MemoryRows, RowSource, S, Weighting, slices
+from unspur.rows.source import Block, LabelledRows, MemoryRows, RowLabels, RowSource, S, Weighting, slices
 
 #: Bytes that a fit keeps for each row besides its features: two labels as given, as codes and as targets, which rows
 #: have them, weight, group, cell and fold, and the hash a certificate needs.
@@ -47,8 +47,8 @@ PIECES_AT_ONCE = 8
 MIN_PIECE_ROWS = 16
 #: Bytes of projected rows that are computed at a time.
 MAX_PROJECTED_BYTES = 4 * 2**20
-#: Consecutive stretches of rows: a slice and the values (m, d). Close the generator to stop early.
-Stretches: TypeAlias = Generator[tuple[slice, Array], None, None]
+#: Consecutive chunks of rows: a slice and the values (m, d). Close the generator to stop early.
+RowChunks: TypeAlias = Generator[tuple[slice, Array], None, None]
 #: Why an index may be refused, and what to do.
 _ORDER_ADVICE = (
     "rows of files come in their order, each once. Sort the index with numpy.unique, and the labels with it."
@@ -261,7 +261,7 @@ class StoredRows(ABC):
         return file_names(self._paths)
 
     @abstractmethod
-    def _pieces(self) -> Stretches:
+    def _pieces(self) -> RowChunks:
         """All rows of the files in order, in pieces within the budget; pieces without a selected row may be skipped."""
 
     @abstractmethod
@@ -294,7 +294,7 @@ class StoredRows(ABC):
         some.shape, some._selected = (int(there.sum()), self.shape[1]), there
         return some
 
-    def within(self, memory: int | str) -> Self:
+    def with_memory(self, memory: int | str) -> Self:
         """The same rows with another budget."""
         same = self._without_copy()
         same.budget = replace(self.budget, total=parse_size(memory))
@@ -308,16 +308,16 @@ class StoredRows(ABC):
         same._copy, same._spool, same._block_slices = None, None, []
         return same
 
-    def between(self, rows: slice) -> Array:
+    def read_slice(self, rows: slice) -> Array:
         """Consecutive rows as one array, for a process that needs no others."""
         with closing(self.select(rows).blocks()) as blocks:
             return np.concatenate([z for _, z in blocks])
 
-    def source(self, columns: Columns) -> RowSource:
+    def source(self, columns: RowLabels) -> RowSource:
         """The rows with their columns, for the algorithms."""
         return FileRows(self, columns)
 
-    def blocks(self) -> Stretches:
+    def blocks(self) -> RowChunks:
         """All rows in order, as pairs of a slice and values (m, d). Close the generator to stop early."""
         self._require_unchanged()
         self._passes += 1
@@ -339,7 +339,7 @@ class StoredRows(ABC):
         )
         return bar
 
-    def _read(self, into: Array | None = None) -> Stretches:
+    def _read(self, into: Array | None = None) -> RowChunks:
         """Selected rows from the files; a copy is kept in `into`, in memory if they fit, or in a scratch file."""
         spool = None
         if into is None and self._keeps_copy and self._fits:
@@ -373,7 +373,7 @@ class StoredRows(ABC):
         """Whether a copy of all rows is within the budget."""
         return self.nbytes <= self.budget.room
 
-    def _pieces_ahead(self) -> Stretches:
+    def _pieces_ahead(self) -> RowChunks:
         """Pieces of the files, read ahead."""
         return read_ahead(self._pieces)
 
@@ -385,7 +385,7 @@ class StoredRows(ABC):
         if not self._checked:
             deque(self.checked_blocks(), maxlen=0)
 
-    def checked_blocks(self) -> Stretches:
+    def checked_blocks(self) -> RowChunks:
         """What :meth:`blocks` yields; and what :meth:`check` raises, after the last of them."""
         counts, first = np.zeros((2, self.shape[1])), None
         with closing(self.blocks()) as blocks:
@@ -407,7 +407,7 @@ class StoredRows(ABC):
             )
         self._checked = True
 
-    def at_random(self) -> Array:
+    def random_access_copy(self) -> Array:
         """A copy of the rows for random access, in memory if the budget allows, else in a temporary file."""
         if self._copy is None:
             self._require_unchanged()
@@ -463,7 +463,7 @@ class ConcatenatedRows(StoredRows):
         super().__init__([path for part in stored for path in part._paths], scratch=stored[0]._scratch)
         self._initial_state = tuple(state for part in stored for state in part._initial_state)
 
-    def _pieces(self) -> Stretches:
+    def _pieces(self) -> RowChunks:
         start = 0
         for part in self._parts:
             blocks = part.blocks() if isinstance(part, StoredRows) else _one_piece(part)
@@ -472,7 +472,7 @@ class ConcatenatedRows(StoredRows):
                     yield slice(start + rows.start, start + rows.stop), z.astype(self.dtype, copy=False)
             start += len(part)
 
-    def _pieces_ahead(self) -> Stretches:
+    def _pieces_ahead(self) -> RowChunks:
         return self._pieces()  # the parts read ahead
 
     def check(self) -> None:
@@ -493,14 +493,14 @@ class ConcatenatedRows(StoredRows):
         raise NotImplementedError(name)  # there are none
 
 
-def _one_piece(z: Array) -> Stretches:
+def _one_piece(z: Array) -> RowChunks:
     yield slice(0, len(z)), z
 
 
 class FileRows(LabelledRows):
     """Stored rows with their columns; travels between processes as paths."""
 
-    def __init__(self, stored: StoredRows, columns: Columns):
+    def __init__(self, stored: StoredRows, columns: RowLabels):
         super().__init__(stored.shape, columns, stored.dtype)
         self._stored = stored
 
@@ -538,7 +538,7 @@ class FileRows(LabelledRows):
         total = self._stored.budget.total
         return FileRows(StoredNpy(spool.path, memory=total, spool=spool, **options), self.columns)
 
-    def _take(self, rows: IntArray, columns: Columns) -> RowSource:
+    def _take(self, rows: IntArray, columns: RowLabels) -> RowSource:
         """Some rows, by one pass over the files: in memory if the budget allows, else in a temporary file."""
         shape, start = (len(rows), self.n_features), 0
         fits = shape[0] * shape[1] * self.dtype.itemsize <= self._stored.budget.room
@@ -553,7 +553,7 @@ class FileRows(LabelledRows):
 
     def minibatches(self, size: int, rng: np.random.Generator, weighting: Weighting) -> Iterator[Block]:
         """One epoch of random blocks (see :class:`RowSource`), drawn as rows in memory are, with a copy of the rows."""
-        return MemoryRows(self._stored.at_random(), self.columns).minibatches(size, rng, weighting)
+        return MemoryRows(self._stored.random_access_copy(), self.columns).minibatches(size, rng, weighting)
 
 
 def _mask(rows: Any, n: int) -> BoolArray:
@@ -607,7 +607,7 @@ class MemmapRows(MemoryRows):
     def __init__(
         self,
         path: str | PathLike[str],
-        columns: Columns,
+        columns: RowLabels,
         *,
         block_rows: int | None = None,
         mapped: np.memmap[Any, Any] | None = None,
@@ -623,7 +623,7 @@ class MemmapRows(MemoryRows):
                 turn, asked = asked, prefetch(self.z, asked, MAX_PIECE_BYTES)
             yield rows
 
-    def _take(self, rows: IntArray, columns: Columns) -> RowSource:
+    def _take(self, rows: IntArray, columns: RowLabels) -> RowSource:
         return MemoryRows(self.z[rows], columns)  # copied, so that the file is not searched for them at each visit
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -672,7 +672,7 @@ class StoredNpy(StoredRows):
         """Read-only map of the rows; override it for arrays in files of another kind."""
         return open_npy(path)
 
-    def _pieces(self) -> Stretches:
+    def _pieces(self) -> RowChunks:
         n, size = len(self._map), self._rows_at_once
         prefetch(self._map, 0, size * self._map.itemsize * self.shape[1])
         for rows in slices(n, size):
@@ -686,16 +686,16 @@ class StoredNpy(StoredRows):
         copied = self.budget.row_bytes > 0
         return self.budget.piece_rows if copied else max(1, MAX_PIECE_BYTES // (self.shape[1] * self.dtype.itemsize))
 
-    def _pieces_ahead(self) -> Stretches:
+    def _pieces_ahead(self) -> RowChunks:
         return self._pieces()  # the system reads ahead
 
-    def at_random(self) -> Array:
+    def random_access_copy(self) -> Array:
         """The map itself, unless rows were selected or are whole numbers."""
-        return self._map if self._selected is None and self._map.dtype.kind == "f" else super().at_random()
+        return self._map if self._selected is None and self._map.dtype.kind == "f" else super().random_access_copy()
 
-    def between(self, rows: slice) -> Array:
+    def read_slice(self, rows: slice) -> Array:
         """Part of the map, in the type of the file, unless rows were selected."""
-        return self._map[rows] if self._selected is None else super().between(rows)
+        return self._map[rows] if self._selected is None else super().read_slice(rows)
 
     def location_of(self, row: int) -> str:
         """The number of the row."""

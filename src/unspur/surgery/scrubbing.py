@@ -38,12 +38,12 @@ from unspur.clusters import fingerprint, row_hashes
 from unspur.exceptions import ArtifactError, InputError, LabelError
 from unspur.labels import class_label
 from unspur.metrics.leakage import Leakage, NumericLeakage, leakage
-from unspur.removers import Remover, artifact_errors, restored
+from unspur.removers import Remover, artifact_errors, restore
 from unspur.removers.base import require_shapes
 from unspur.removers.concepts import balanced_weights, indicators, read_concepts, require_few_codes
 from unspur.removers.leace import LEACE, ClosedFormRemover, ConceptRemover, fit_moments
 from unspur.removers.seen_rows import SeenRows, merged_fingerprints
-from unspur.rows import Columns, rows_of
+from unspur.rows import RowLabels, rows_of
 from unspur.rows.stored import Spool, StoredNpy
 from unspur.solvers.statistics import Covariances
 from unspur.surgery.activations import (
@@ -215,7 +215,7 @@ def fit_sums(remover: Any, survey: Survey, visits: Iterator[tuple[Batch, Any]]) 
         main = class_label(batch.y, "y", n, classes=task) if task else None
         targets = concepts.columns if main is None else np.concatenate([concepts.columns, indicators(main)])
         weight = np.ones(n) if weights is None else weights[concepts.group, 0 if main is None else main.codes]
-        columns = Columns(targets, np.zeros(n, dtype=np.intp), weight, 0)
+        columns = RowLabels(targets, np.zeros(n, dtype=np.intp), weight, 0)
         moments = Covariances.of(rows_of(rows, columns), in_float64=True)
         total = moments if total is None else total.merge(moments)
         one = fingerprint(row_hashes(rows))
@@ -370,7 +370,7 @@ class Scrubbing:
         removals: dict[str, Remover] = {}
         with artifact_errors(path, "removals of a network"):
             for number, layer in enumerate(metadata["layers"]):
-                removals[layer["name"]] = restored(path, _of_layer(arrays, number), layer["removal"])
+                removals[layer["name"]] = restore(path, _of_layer(arrays, number), layer["removal"])
         places = {layer["name"]: tuple(layer["place"]) for layer in metadata["layers"]}
         return cls(MappingProxyType(removals), MappingProxyType(places), metadata["pooling"])
 

@@ -20,20 +20,20 @@ from unspur._arrays import renumbered
 from unspur._data import (
     LabelledData,
     decode_fit_arguments,
-    fetched_rows,
     require_complete,
+    rows_on_host,
     warn_if_on_another_scale,
 )
 from unspur._typing import BoolArray, FloatArray, IntArray
 from unspur._validation import FIT_METADATA
 from unspur.clusters import (
-    clusters_in_two,
-    different_rows,
+    distinct_row_indices,
     folds_by_cluster,
-    given_splits,
     has_continuous_columns,
-    held_out,
+    held_out_mask,
     require_disjoint_clusters,
+    split_clusters,
+    splits_from_cv,
 )
 from unspur.criteria import require_clusters, require_testable
 from unspur.exceptions import ClusterWarning, InputError, LabelError, Message, Parameter, UsedRowsWarning
@@ -41,7 +41,7 @@ from unspur.labels import ClassLabel
 from unspur.removers.base import Remover
 from unspur.removers.joint import SearchResult
 from unspur.removers.seen_rows import SeenRows, hash_finite_rows, without_unused
-from unspur.rows import Columns, RowSource, StackedRows, rows_of
+from unspur.rows import RowLabels, RowSource, StackedRows, rows_of
 from unspur.solvers.coordinates import MAX_NATIVE_CONDITION, Geometry, Metric, RowSpan
 from unspur.solvers.held_out_losses import HeldOutClusters
 from unspur.solvers.statistics import Balance, CellCounts, group_names
@@ -77,7 +77,7 @@ class FitData:
         settings: Any = {"missing": estimator.missing_concept, "needs_y": needs_y, "check_finite": False}
         data = decode_fit_arguments(estimator, **train, **settings)
         seen = hash_finite_rows(estimator, data.X)
-        hashes, seen = seen.hashes, without_unused(seen, data.live)
+        hashes, seen = seen.hashes, without_unused(seen, data.contributes)
         if all(given is None for given in validation.values()):
             return cls(data.with_duplicate_clusters(hashes), None, seen)
         require_disjoint_clusters(train["clusters"], validation["clusters"], "val")
@@ -86,12 +86,12 @@ class FitData:
             validation = {**validation, "y": None}
         held_out = decode_fit_arguments(estimator, **validation, like=data, **settings)
         tested = hash_finite_rows(estimator, held_out.X, "X of the validation rows")
-        hashes, tested = tested.hashes, without_unused(tested, held_out.live)
+        hashes, tested = tested.hashes, without_unused(tested, held_out.contributes)
         warn_if_on_another_scale(data.X, held_out.X)
         reused = 0
         if seen.hashes is not None and tested.hashes is not None:
             reused = int(np.isin(tested.hashes, seen.hashes).sum())
-            if reused and not has_continuous_columns(fetched_rows(held_out.X, different_rows(hashes))):
+            if reused and not has_continuous_columns(rows_on_host(held_out.X, distinct_row_indices(hashes))):
                 reused = 0
             held_out = held_out.with_duplicate_clusters(hashes)
         return cls(data, held_out, seen, tested, reused)
@@ -101,7 +101,7 @@ class FitData:
 
         Unchanged data and None if `RowSpan.of` has no span.
         """
-        span, (X,) = RowSpan.of(self.train.X, live=[self.train.live])
+        span, (X,) = RowSpan.of(self.train.X, live=[self.train.contributes])
         if span is None:
             return self, None
         validation = self.validation
@@ -147,7 +147,7 @@ class Problem:
     title: str = ""
 
 
-def problems(data: FitData) -> list[tuple[ClassLabel, Problem]]:
+def binary_problems(data: FitData) -> list[tuple[ClassLabel, Problem]]:
     """Every concept, or class of it against the rest, as a problem with one binary concept."""
     held_out = [] if data.validation is None else [one for label in data.validation.concepts for one in label.binary()]
     labels = [one for label in data.train.concepts for one in label.binary()]
@@ -161,7 +161,7 @@ def problems(data: FitData) -> list[tuple[ClassLabel, Problem]]:
 
 def first_problem(data: FitData) -> Problem:
     """The first concept or class of it, with the first class of a main label of more than two."""
-    problem = problems(data)[0][1]
+    problem = binary_problems(data)[0][1]
     return _one_vs_rest(problem, 0) if problem.train.n_classes > 2 else problem
 
 
@@ -244,7 +244,7 @@ class HeldOutSplitter:
             return self._folds_from_splits(fold, group, present, clusters)
         known = None if clusters is None else clusters[present]
         if self.share is not None:
-            fold[present] = held_out(group[present], self.share, self.rng, known)
+            fold[present] = held_out_mask(group[present], self.share, self.rng, known)
             return fold
         k = int(self.cv)
         if known is not None:
@@ -263,7 +263,7 @@ class HeldOutSplitter:
 
         Directions are estimated from all rows outside the test set, so `train` must be those.
         """
-        for k, (train, test) in enumerate(given_splits(self.cv, group, clusters), start=1):
+        for k, (train, test) in enumerate(splits_from_cv(self.cv, group, clusters), start=1):
             fold[test] = k
             times = np.bincount(train, minlength=len(fold))[present & (fold != k)]
             if np.any(times != 1):
@@ -294,12 +294,12 @@ def assign_folds(
         y = concept
     present = train.weight > 0
     if needs_y:
-        _require_different(y.select(present), concept.select(present), problem.title)
+        _require_concept_differs_from_task(y.select(present), concept.select(present), problem.title)
     clusters = train.clusters
     if validation is None:
         group = 2 * y.codes + concept.codes
         fold = _folds(splitting, group, present, clusters, train.clusters_are_duplicates)
-        columns = Columns.of(y.codes, concept.codes, train.weight, fold)
+        columns = RowLabels.of(y.codes, concept.codes, train.weight, fold)
         rows: RowSource = rows_of(train.X, columns)
         more = "" if splitting.share is None else " a larger share to hold out ({cv} holds out all in turn),"
         mostly_missing = _INFER if np.mean(concept.present) < 0.5 else ""
@@ -309,9 +309,9 @@ def assign_folds(
     else:
         main_label = validation.concept if validation.y is None else validation.y
         fold = np.ones(len(validation), dtype=np.intp)
-        columns = Columns.of(main_label.codes, validation.concept.codes, validation.weight, fold)
+        columns = RowLabels.of(main_label.codes, validation.concept.codes, validation.weight, fold)
         rows = StackedRows(
-            rows_of(train.X, Columns.of(y.codes, concept.codes, train.weight)), rows_of(validation.X, columns)
+            rows_of(train.X, RowLabels.of(y.codes, concept.codes, train.weight)), rows_of(validation.X, columns)
         )
         remedy = Message("Pass more rows with {X_val}, or none and {cv}.", _HOLD_OUT)
         clusters = validation.clusters
@@ -337,7 +337,7 @@ def _folds(
     fold = splitting.folds(group, present, None if given and copies else clusters)
     if clusters is None or not given:
         return fold
-    torn = clusters_in_two(clusters[present], fold[present])
+    torn = split_clusters(clusters[present], fold[present])
     if len(torn) and copies:
         warnings.warn(
             f"cv puts duplicates of {len(torn):,} rows into different test sets: shared noise can make a useless "
@@ -367,7 +367,7 @@ def _warn_if_few_clusters(clusters: HeldOutClusters, names: tuple[str, ...], fol
         )
 
 
-def _require_different(y: ClassLabel, concept: ClassLabel, title: str) -> None:
+def _require_concept_differs_from_task(y: ClassLabel, concept: ClassLabel, title: str) -> None:
     same = y.codes == concept.codes
     if same.all() or not same.any():
         raise LabelError(
@@ -431,7 +431,7 @@ def fit_each_concept(data: FitData, fit_binary: FitBinary) -> ConceptFits:
             losses.append(fitted.task_log_loss)
         return fitted
 
-    for label, problem in problems(data):
+    for label, problem in binary_problems(data):
         if problem.train.y is not None and len(problem.train.y.classes) > 2:
             found, of_concept, row_centre = _fit_each_class(problem, spurious, fit_and_keep_loss)
         else:
@@ -442,7 +442,7 @@ def fit_each_concept(data: FitData, fit_binary: FitBinary) -> ConceptFits:
             "concept": label.name,
             "concept_class": label.of_class,
             "main": main_name,
-            "reused": data.n_reused_rows,
+            "n_reused_rows": data.n_reused_rows,
         }
         traces += [replace(trace, **about) for trace in of_concept]
         spurious, main = spurious.beside(found.spurious), found.main
