@@ -20,7 +20,7 @@ from unspur.removers.joint import PAPER_PENALTIES
 from unspur.report.measuring import measure
 from unspur.selection import (
     CHOSEN_BY_CLASS,
-    PENALTIES,
+    HEAD_PENALTIES,
     VALIDATION_IGNORED,
     group_loss,
     penalty_grid,
@@ -30,8 +30,8 @@ from unspur.selection import (
 )
 from unspur.solvers import logistic
 
-GRID = {"weight_decay": PENALTIES}
-SETTINGS = [{"weight_decay": penalty} for penalty in PENALTIES]
+GRID = {"weight_decay": HEAD_PENALTIES}
+SETTINGS = [{"weight_decay": penalty} for penalty in HEAD_PENALTIES]
 PAPER = {"weight_decay": PAPER_PENALTIES}
 
 
@@ -107,13 +107,13 @@ def test_a_column_of_another_scale_makes_no_headline(scale):
 
 
 def test_penalties_reach_the_other_columns_and_are_those_of_the_rows_as_they_are():
-    assert penalty_grid(rows().Z) == PENALTIES
-    assert penalty_grid(rows().Z * 1e6) == PENALTIES
+    assert penalty_grid(rows().Z) == HEAD_PENALTIES
+    assert penalty_grid(rows().Z * 1e6) == HEAD_PENALTIES
     wide = penalty_grid(one_unscaled(0, 500, 0.8, 1e3).Z)
-    assert wide[: len(PENALTIES)] == PENALTIES
+    assert wide[: len(HEAD_PENALTIES)] == HEAD_PENALTIES
     assert wide[-1] <= 1e-4 / (1e6 / 9)  # as small for the others as 1e-4 is where all are alike
     assert min(penalty_grid(one_unscaled(0, 500, 0.8, 1e9).Z)) == 1e-12
-    assert penalty_grid(np.zeros((4, 3))) == PENALTIES
+    assert penalty_grid(np.zeros((4, 3))) == HEAD_PENALTIES
 
 
 @pytest.mark.parametrize("head", [ERM, GroupWeighted])
@@ -124,14 +124,14 @@ def test_without_validation_rows_a_fifth_chooses_and_all_train(head):
     assert np.bincount(train.group[aside]).tolist() == [round(0.2 * k) for k in np.bincount(train.group)]
     rest, chosen_on = train.select(~aside), train.select(aside)
     losses = {}
-    for penalty in PENALTIES:
+    for penalty in HEAD_PENALTIES:
         one = head(weight_decay=penalty).fit(rest.Z, rest.y, concept=rest.concept)
         losses[penalty] = temperature_scaled_loss(one, chosen_on)
     assert found.penalty == min(losses, key=losses.get)
     assert {tried["weight_decay"]: loss for tried, loss in found.results} == pytest.approx(losses)
     again = head(weight_decay=found.penalty).fit(train.Z, train.y, concept=train.concept)
     np.testing.assert_array_equal(found.head.coef_, again.coef_)  # of all rows
-    assert set(found.fitted_heads) == set(PENALTIES)
+    assert set(found.fitted_heads) == set(HEAD_PENALTIES)
     np.testing.assert_array_equal(found.fitted_heads[found.penalty].coef_, again.coef_)
 
 
@@ -142,7 +142,7 @@ def test_every_group_has_one_say_however_small():
     fits = fit_path(ERM(), SETTINGS, train.Z, train.y)
     by_rows = [-np.mean(np.log(one.predict_proba(many.Z)[np.arange(1500), many.y])) for one in fits]
     assert [temperature_scaled_loss(one, many) for one in fits] == pytest.approx([loss for _, loss in found.results])
-    assert found.penalty == PENALTIES[int(np.argmin([loss for _, loss in found.results]))]
+    assert found.penalty == HEAD_PENALTIES[int(np.argmin([loss for _, loss in found.results]))]
     assert np.std(np.array(by_rows) - [loss for _, loss in found.results]) > 1e-3  # they are not the same rule
 
 
@@ -215,12 +215,12 @@ def test_layers_that_a_factor_makes_equal_are_chosen_by_accuracy_and_loss():
     apart = rows(n=400)
     apart = apart._replace(Z=np.column_stack([10.0 * apart.y - 5.0, apart.Z[:, :2] * 0.1]))
     found = tune_head(ERM(), GRID, apart)
-    assert [loss for _, loss in found.results] == pytest.approx([0.0] * len(PENALTIES), abs=1e-9)
-    assert found.penalty == min(PENALTIES)  # the surest
+    assert [loss for _, loss in found.results] == pytest.approx([0.0] * len(HEAD_PENALTIES), abs=1e-9)
+    assert found.penalty == min(HEAD_PENALTIES)  # the surest
     wrong = apart._replace(y=1 - apart.y)
     found = tune_head(ERM(), GRID, apart, wrong)
-    assert [loss for _, loss in found.results] == pytest.approx([np.log(2)] * len(PENALTIES))
-    assert found.penalty == max(PENALTIES)  # the least sure
+    assert [loss for _, loss in found.results] == pytest.approx([np.log(2)] * len(HEAD_PENALTIES))
+    assert found.penalty == max(HEAD_PENALTIES)  # the least sure
 
 
 @pytest.mark.parametrize("head", [ERM(), GroupWeighted()], ids=str)
@@ -252,7 +252,7 @@ def test_small_penalties_on_separable_rows_win_by_their_own_loss(head, monkeypat
 def test_a_path_of_penalties_is_one_fit_each():
     train = rows()
     for one, penalty in zip(
-        fit_path(GroupWeighted(), SETTINGS, train.Z, train.y, concept=train.concept), PENALTIES, strict=True
+        fit_path(GroupWeighted(), SETTINGS, train.Z, train.y, concept=train.concept), HEAD_PENALTIES, strict=True
     ):
         alone = GroupWeighted(weight_decay=penalty).fit(train.Z, train.y, concept=train.concept)
         np.testing.assert_array_equal(one.coef_, alone.coef_)
@@ -291,7 +291,7 @@ def test_groups_of_one_row_train_and_are_told():
         assert found.notes == (
             "1 group has one training row only; it is used for training but not for choosing the penalty.",
         )
-        assert found.penalty in PENALTIES
+        assert found.penalty in HEAD_PENALTIES
     four = Rows(train.Z[:4], np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1]))
     found = tune_head(ERM(), GRID, four)
     assert found.penalty == ERM().weight_decay

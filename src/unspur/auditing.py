@@ -71,7 +71,7 @@ BINS = 3
 #: standard deviation and class.
 MAX_P_EXACT, MAX_EXACT_CLASSES, GRID_POINTS = 0.2, 10, 100
 #: Folds of the head and of the probes.
-FOLDS = 5
+AUDIT_FOLDS = 5
 #: Most rows of a probe, and up to how many of them it is cross-fitted. With more it is trained on one half and tested
 #: on the other, since cross-fitted rows tell as much as half as many tested once, and folds take five times as long.
 MAX_PROBE_ROWS, MAX_CROSS_FITTED_ROWS = 3000, 1000
@@ -363,7 +363,7 @@ def audit(
     data, given, notes = _decoded(X, y, columns, clusters, max_rows, rng)
     callback("unweighted head")
     with one_thread_if_small(data.X):
-        differences, _ = cross_fit(ERM(), data, FOLDS, rng)
+        differences, _ = cross_fit(ERM(), data, AUDIT_FOLDS, rng)
     right = differences.max(axis=1) <= 0
     recall = np.bincount(data.main.codes, weights=right) / np.bincount(data.main.codes)
     callback("columns")
@@ -880,12 +880,12 @@ def _visibility(cells: _Cells, data: LabelledData, rng: np.random.Generator) -> 
     part = replace(data.select(rows), y=_label(group[rows], "group"))
     weight = 1.0 / np.bincount(part.main.codes)[part.main.codes]
     label, cross_fitted = _label(codes[rows], "column"), len(rows) <= MAX_CROSS_FITTED_ROWS
-    fold = part.folds(FOLDS if cross_fitted else 2, rng)
+    fold = part.folds(AUDIT_FOLDS if cross_fitted else 2, rng)
     try:
         found = leakage(
             np.asarray(part.X),
             label,
-            cv=fold_pairs(fold)[: FOLDS if cross_fitted else 1],
+            cv=fold_pairs(fold)[: AUDIT_FOLDS if cross_fitted else 1],
             sample_weight=weight,
             clusters=part.clusters,
             random_state=rng,

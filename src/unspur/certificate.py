@@ -25,7 +25,7 @@ SHARE_TOL = 1e-9
 TASK_ALONE = "task, concept held fixed"
 USED_ROWS_HINT = "Were these rows, or copies of them, used to fit the removal?"
 #: Share of a probe's gain over chance before the removal above which the gain after it counts as kept.
-MIN_KEPT_SHARE = 0.25
+MIN_KEPT_GAIN_SHARE = 0.25
 #: Share of rows in which two labels disagree, relative to independent labels, below which a note says so.
 MAX_DISAGREEING_SHARE = 0.05
 
@@ -303,7 +303,7 @@ def _task_removed_notes(task: tuple[Leakage, Leakage] | None, alone: tuple[Leaka
     before, after = task
     at_chance = after.low <= after.chance
     lost = alone is None or _is_lost(*alone)
-    if not at_chance and (not lost or _gain(after) > MIN_KEPT_SHARE * _gain(before)):
+    if not at_chance and (not lost or _gain(after) > MIN_KEPT_GAIN_SHARE * _gain(before)):
         return []
     figures = (
         f"a probe predicts it with {100 * before.accuracy:.1f} % before and {100 * after.accuracy:.1f} % after, where "
@@ -321,7 +321,7 @@ def _task_removed_notes(task: tuple[Leakage, Leakage] | None, alone: tuple[Leaka
 def _is_lost(before: Leakage, after: Leakage) -> bool:
     """Whether a label was predicted before, and the little that is left of it is clearly less."""
     predicted = before.low > before.chance
-    return predicted and after.high < before.accuracy and _gain(after) <= MIN_KEPT_SHARE * _gain(before)
+    return predicted and after.high < before.accuracy and _gain(after) <= MIN_KEPT_GAIN_SHARE * _gain(before)
 
 
 def _gain(probe: Leakage) -> float:
@@ -348,7 +348,7 @@ def _broken_assumptions(
         held_fixed = probe.get(f"{name}, task held fixed")
         if held_fixed is not None:
             before, after = held_fixed
-            if after.low - after.chance > MIN_KEPT_SHARE * max(0.0, before.accuracy - before.chance):
+            if after.low - after.chance > MIN_KEPT_GAIN_SHARE * max(0.0, before.accuracy - before.chance):
                 notes.append(
                     f"{name} can still be predicted after the removal: {100 * after.accuracy:.1f} % where chance is "
                     f"{100 * after.chance:.1f}, with the task held fixed. This happens when concept and task overlap, "
@@ -371,12 +371,12 @@ def _still_readable(
         f"{name} can still be predicted after the removal: {100 * after.accuracy:.1f} % where chance is "
         f"{100 * after.chance:.1f}"
         for name, (before, after) in probe.items()
-        if after.low - after.chance > MIN_KEPT_SHARE * max(0.0, before.accuracy - before.chance)
+        if after.low - after.chance > MIN_KEPT_GAIN_SHARE * max(0.0, before.accuracy - before.chance)
     ]
     left += [
         f"{name} can still be predicted after the removal: R² {after.r2:.3f}"
         for name, (before, after) in numbers.items()
-        if after.low > MIN_KEPT_SHARE * max(0.0, before.r2)
+        if after.low > MIN_KEPT_GAIN_SHARE * max(0.0, before.r2)
     ]
     return [f"{text}. Pass y to tell whether the task, with which it may be correlated, reveals it" for text in left]
 

@@ -34,7 +34,7 @@ from unspur.metrics import GroupAccuracy, Leakage, leakage
 from unspur.removers.joint import PAPER_PENALTIES
 from unspur.selection import (
     GRIDS,
-    PENALTIES,
+    HEAD_PENALTIES,
     POOLED,
     Selection,
     ensure_decoded,
@@ -52,7 +52,7 @@ from unspur.solvers.held_out_losses import HeldOutClusters, average_error
 #: The remover and the head that `RobustClassifier` has by default.
 RECOMMENDED = ("JSE", "GroupWeighted")
 #: Folds to evaluate on if there are no validation rows; from `SINGLE_FOLD_ROWS` training rows on, one fold is enough.
-FOLDS, SINGLE_FOLD_ROWS = 5, 5000
+COMPARISON_FOLDS, SINGLE_FOLD_ROWS = 5, 5000
 #: Most test rows that probes are trained on, here and in a report.
 MAX_PROBED_ROWS = 5000
 #: Differences of losses up to this size are rounding: two methods found the same removal.
@@ -376,13 +376,13 @@ class _Sets:
         self.probed = probed_rows(test, seed)
         self._held: list[BoolArray] = []
         if validation is None or not validation.concept_known.any():
-            fold = train.folds(FOLDS, rng)
+            fold = train.folds(COMPARISON_FOLDS, rng)
             if len(np.unique(fold[fold >= 0])) < 2:
                 raise GroupSizeError(
                     "All training rows are in one cluster, so none can be held out to compare methods on. Pass rows "
                     "of more clusters, or validation rows."
                 )
-            held = [fold == k for k in range(FOLDS if len(train) < SINGLE_FOLD_ROWS else 1)]
+            held = [fold == k for k in range(COMPARISON_FOLDS if len(train) < SINGLE_FOLD_ROWS else 1)]
             self._held = [rows for rows in held if rows.any()]
 
     @property
@@ -650,7 +650,7 @@ def tune_named_head(
     train: Any,
     validation: Any,
     seed: int,
-    penalties: Sequence[float] = PENALTIES,
+    penalties: Sequence[float] = HEAD_PENALTIES,
     *,
     refit_all: bool = False,
     few_rows: FewRows | None = None,

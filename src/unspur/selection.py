@@ -52,9 +52,9 @@ T = TypeVar("T")
 
 #: Penalties that every head is tried with. On strongly correlated rows an unweighted head does best with the smallest
 #: of the paper's, so smaller ones are tried as well.
-PENALTIES = (*PAPER_PENALTIES, 1e-5, 1e-6)
-#: Ratio of the mean to the median variance of the columns up to which `PENALTIES` are enough, and the smallest penalty
-#: tried above it.
+HEAD_PENALTIES = (*PAPER_PENALTIES, 1e-5, 1e-6)
+#: Ratio of the mean to the median variance of the columns up to which `HEAD_PENALTIES` are enough, and the smallest
+#: penalty tried above it.
 MAX_VARIANCE_RATIO, MIN_PENALTY = 100.0, 1e-12
 #: Share of each group of the training rows that a penalty is chosen on without validation rows.
 HELD_OUT_SHARE = 0.2
@@ -341,9 +341,9 @@ def ensure_decoded(rows: Any, what: str = "training", *, needs_concept: bool = T
 def penalty_grid(Z: Array) -> tuple[float, ...]:
     """The penalties to try heads with: one grid for the rows before and after any removal.
 
-    `PENALTIES` are in units of the mean variance of the directions in which rows vary. If one column has a far larger
-    scale, all of them are too large for the other columns: a head could use that column only, and any removal of it
-    would look like a cure. So smaller ones are tried too, by tens, until the last is small for a column of median
+    `HEAD_PENALTIES` are in units of the mean variance of the directions in which rows vary. If one column has a far
+    larger scale, all of them are too large for the other columns: a head could use that column only, and any removal of
+    it would look like a cure. So smaller ones are tried too, by tens, until the last is small for a column of median
     variance.
     """
     return penalty_grid_from_variances(column_variances(Z))
@@ -354,11 +354,11 @@ def penalty_grid_from_variances(variance: FloatArray) -> tuple[float, ...]:
     positive = variance[variance > 0]
     spread = float(positive.mean() / np.median(positive)) if len(positive) else 1.0
     if spread <= MAX_VARIANCE_RATIO:
-        return PENALTIES
+        return HEAD_PENALTIES
     decades = int(np.ceil(np.log10(spread)))
-    smallest = int(np.round(-np.log10(PENALTIES[-1])))
+    smallest = int(np.round(-np.log10(HEAD_PENALTIES[-1])))
     more = (float(f"1e-{k}") for k in range(smallest + 1, smallest + decades + 1))
-    return (*PENALTIES, *(penalty for penalty in more if penalty >= 0.5 * MIN_PENALTY))
+    return (*HEAD_PENALTIES, *(penalty for penalty in more if penalty >= 0.5 * MIN_PENALTY))
 
 
 def column_variances(Z: Array) -> FloatArray:

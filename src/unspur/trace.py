@@ -18,7 +18,7 @@ from unspur.rows import CONCEPT, MAIN
 #: Share of the gain over chance up to which the task counts as lost: inexact directions leave some of it behind.
 MAX_LOST_SHARE = 0.2
 #: Share of the gain over chance, with the concept held fixed, above which the task counts as kept.
-MIN_KEPT_SHARE = 0.5
+MIN_KEPT_TASK_SHARE = 0.5
 #: Longest trace whose summary is the whole trace.
 MAX_SUMMARY_STEPS = 8
 
@@ -71,7 +71,7 @@ class TaskPredictability:
         """Whether the label was predicted better than by chance before the removal, and hardly is after it."""
         left, gained = self.chance - self.after, self.chance - self.before
         alone, kept = (math.log(2.0) - loss for loss in (self.fixed_before, self.fixed_after))
-        hardly = left < MAX_LOST_SHARE * gained and not kept > MIN_KEPT_SHARE * max(alone, 0.0)
+        hardly = left < MAX_LOST_SHARE * gained and not kept > MIN_KEPT_TASK_SHARE * max(alone, 0.0)
         return self.p_before < self.level and (self.p_after >= self.level or hardly)
 
     def __str__(self) -> str:

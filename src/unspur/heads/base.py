@@ -288,9 +288,11 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
 class Head(LinearClassifier):
     """Base of the heads: linear logits ``x coefᵀ + intercept`` for a main label of two or more classes.
 
-    A subclass implements `_train`. Its `__init__` sets the parameters of `_parameter_constraints`, as that of
-    `SolverHead` does. It is registered by one line in ``_registry.py``, or by an entry point of another package
-    (``_registry.py``). A grid of its own goes to `unspur.selection.GRIDS`.
+    A subclass implements ``_train(data, rng)``, which returns the fitted `LinearModel`. Its `__init__` sets the
+    parameters of `_parameter_constraints`, as that of `SolverHead` does. Class flags say what it needs, and have
+    comments below: `_needs_concept`, `_uses_concept_val`, `_trains_on_validation`, `_solves_few_rows`,
+    `_infers_concept` and `_balance`. It is registered by one line in ``_registry.py``, or by an entry point of another
+    package. A grid of its own goes to `unspur.selection.GRIDS`.
     """
 
     # Arguments of `fit` are routed through pipelines and searches without a request for each. Validation rows are not:

@@ -49,14 +49,14 @@ RIDGE_PENALTIES = (1e4, 1e3, 1e2, 10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-5, 1e-8, 0.0)
 #: Largest value of rows below which their squares may vanish.
 MIN_SIZE = 1e-100
 #: Folds of the training rows on which a penalty is chosen.
-FOLDS = 3
+RIDGE_FOLDS = 3
 #: Fewest rows to train a probe of a number on, and fewest rows or clusters to test it on.
 MIN_TRAINING_ROWS, MIN_TEST_ROWS = 6, 10
 #: Extreme values are at most this share of all values (or one value), hold more than this share of the squared
 #: deviations, and lie this many times as far out as the next. Of 500 lognormal numbers, 2 % of samples have some.
 EXTREME_SHARE, EXTREME_DEVIATION_SHARE, EXTREME_DISTANCE_RATIO = 0.01, 0.5, 3.0
 #: More rows than that may be extreme if they share at most this many values, as codes for "missing" do.
-MAX_CODES = 3
+MAX_EXTREME_CODES = 3
 #: Cross-fitted rows carry the information of about half as many independent rows: any two folds meet twice, each tested
 #: with a probe that was trained on the other, and where the concept is independent of X both meetings err the same way.
 #: So the variance is up to twice the binomial one (1 + 2/π for a linear probe); ignoring it, a test at 5 % rejects in 8
@@ -126,7 +126,7 @@ def extreme_values_note(
     candidates = np.flatnonzero(jump & (cumulative[:-1] > EXTREME_DEVIATION_SHARE * cumulative[-1])) + 1
 
     def look_like_codes(k: int) -> bool:
-        return 2 * k < len(values) and len(np.unique(values[order[:k]])) <= min(MAX_CODES, k // 2)
+        return 2 * k < len(values) and len(np.unique(values[order[:k]])) <= min(MAX_EXTREME_CODES, k // 2)
 
     ends = [k for k in candidates.tolist() if k <= most_extremes or look_like_codes(k)]
     if not ends:
@@ -174,11 +174,11 @@ def _ridge(
     else:
         units = units_to_try(X)
         cost = np.zeros((len(units), len(RIDGE_PENALTIES)))
-        if clusters is not None and len(np.unique(clusters)) >= FOLDS:
-            fold = _whole_clusters(clusters, FOLDS, rng)
+        if clusters is not None and len(np.unique(clusters)) >= RIDGE_FOLDS:
+            fold = _whole_clusters(clusters, RIDGE_FOLDS, rng)
         else:
-            fold = rng.permutation(np.arange(len(X)) % FOLDS)
-        for k in range(FOLDS):
+            fold = rng.permutation(np.arange(len(X)) % RIDGE_FOLDS)
+        for k in range(RIDGE_FOLDS):
             train, test = fold != k, fold == k
             for i, name in enumerate(units):
                 scaled, weights, bias = _solutions(X[train], numbers[train], weight[train], name, RIDGE_PENALTIES)
@@ -580,12 +580,12 @@ def _number_leakage(
         return lambda tested: np.column_stack([predict(tested), np.full(len(tested), mean)])
 
     splits = [] if test is not None else _number_folds(cv, train, rng)
-    found, tested, inflation = _predictions(train, test, prepare, splits)
+    predicted, tested, inflation = _predictions(train, test, prepare, splits)
     r2, low, high, p = r2_summary(
-        tested.target, found[:, 0], found[:, 1], tested.weight, inflation, level, tested.clusters
+        tested.target, predicted[:, 0], predicted[:, 1], tested.weight, inflation, level, tested.clusters
     )
     notes += [*_notes_on_copies(train, test, splits), *scale_notes(train.X)]
-    return NumericLeakage(r2, low, high, p, len(found), level, tuple(filter(None, notes)))
+    return NumericLeakage(r2, low, high, p, len(predicted), level, tuple(filter(None, notes)))
 
 
 def _predictions(

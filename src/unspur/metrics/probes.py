@@ -30,13 +30,13 @@ Units: TypeAlias = Literal["raw", "unit", "robust"]
 #: Units to choose from; the first only where columns differ in width, the last only where there are outliers.
 UNITS: tuple[Units, ...] = ("raw", "unit", "robust")
 #: Penalties of logistic regression to choose from, strongest first, in units of the mean variance of the rows.
-PENALTIES = (1e2, 1.0, 1e-1, 1e-2, 1e-4, 1e-6)
+PROBE_PENALTIES = (1e2, 1.0, 1e-1, 1e-2, 1e-4, 1e-6)
 #: The same of discriminant analysis. Zero is for directions that are shorter than any penalty.
 SHRINKAGES = (1e2, 10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-6, 0.0)
 #: The shrinkage that suits most rows; one of those above.
 USUAL_SHRINKAGE = 1e-2
 #: Folds for the choice, which ends early once this many rows, in all and of each class, have been held out.
-FOLDS, ENOUGH_HELD_OUT_ROWS, ENOUGH_HELD_OUT_PER_CLASS = 3, 1200, 100
+PROBE_FOLDS, ENOUGH_HELD_OUT_ROWS, ENOUGH_HELD_OUT_PER_CLASS = 3, 1200, 100
 #: A class is rare if it has less than this share of the rows of an average class. Then biases of the classes are
 #: fitted, with a prior that halves them where about 35 rows of two classes are of the rare one.
 RARE_SHARE, BIAS_PRIOR = 0.5, 12.0
@@ -210,7 +210,7 @@ def _select_candidates(
             predictions = _HeldOutPredictions(found, codes[test], weight[test])
             slow = {predictions.best(list(found)).units, "unit" if "unit" in units else units[0]}
         for name in sorted(slow):
-            tried = [_Candidate("logistic", name, value) for value in PENALTIES]
+            tried = [_Candidate("logistic", name, value) for value in PROBE_PENALTIES]
             for one, log_p in problems[name == "robust"].path(tried, Z[test], codes[test], weight[test]):
                 found.setdefault(one, []).append(log_p)
     rows = np.concatenate(held)
@@ -342,10 +342,10 @@ def inner_folds(codes: IntArray, rng: np.random.Generator, clusters: IntArray | 
     fold: IntArray = np.zeros(len(codes), dtype=np.intp)
     for code in np.unique(codes):
         members = rng.permutation(np.flatnonzero(codes == code))
-        fold[members] = np.arange(len(members)) % FOLDS
+        fold[members] = np.arange(len(members)) % PROBE_FOLDS
     if clusters is not None:
-        whole = folds_by_cluster(clusters, codes, np.full(FOLDS, 1.0 / FOLDS), rng)
-        if all(np.isin(np.arange(FOLDS), whole[codes == code]).all() for code in np.unique(codes)):
+        whole = folds_by_cluster(clusters, codes, np.full(PROBE_FOLDS, 1.0 / PROBE_FOLDS), rng)
+        if all(np.isin(np.arange(PROBE_FOLDS), whole[codes == code]).all() for code in np.unique(codes)):
             return whole
     return fold
 
@@ -353,7 +353,7 @@ def inner_folds(codes: IntArray, rng: np.random.Generator, clusters: IntArray | 
 def _splits(fold: IntArray, codes: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
     """Training and held-out rows of each fold, until enough rows have been held out."""
     held_out = np.zeros(len(codes), dtype=bool)
-    for k in range(FOLDS):
+    for k in range(PROBE_FOLDS):
         test = fold == k
         held_out |= test
         yield np.flatnonzero(~test), np.flatnonzero(test)

@@ -64,7 +64,7 @@ MAX_NUMBER = 1e100
 #: Largest deviation of ``LᵀR / α`` from the identity; conditions up to 1e8 leave some 1e-8 of rounding.
 PROJECTION_TOL = 1e-3
 #: Share of a factor's column that may lie outside the stored basis (`Subspace.spanned_by` leaves out 1e-8).
-MAX_OUTSIDE_SHARE = 1e-6
+MAX_FACTOR_OUTSIDE_SHARE = 1e-6
 #: Share of a factor below which it has no component along a direction of the basis.
 MIN_FACTOR_SHARE = 1e-12
 #: What to do where rows of the fit are measured.
@@ -564,7 +564,7 @@ def _spans(factor: FloatArray, subspace: Subspace) -> bool:
         return False
     unit = factor / lengths
     inside = subspace.basis.T @ unit
-    within = np.abs(unit - subspace.basis @ inside).max() <= MAX_OUTSIDE_SHARE
+    within = np.abs(unit - subspace.basis @ inside).max() <= MAX_FACTOR_OUTSIDE_SHARE
     return bool(within and np.linalg.matrix_rank(inside, tol=MIN_FACTOR_SHARE) == subspace.dim)
 
 

@@ -24,7 +24,7 @@ ConceptType: TypeAlias = Literal["auto", "class", "continuous"]
 #: Fewest rounding errors that the numbers of a concept must span, and the sizes that can be squared and summed.
 MIN_ROUNDING_ERRORS, MIN_SIZE, MAX_SIZE = 64.0, 1e-152, 1e152
 #: Most different numbers that are taken for codes of classes.
-MAX_CODES = 20
+MAX_CLASS_CODES = 20
 #: Most different numbers that are taken for codes however few rows each has.
 MAX_RARE_CODES = 10
 #: Fewest rows per code, on average, if there are more.
@@ -185,7 +185,7 @@ def require_few_codes(classes: tuple[Any, ...], rows: int, name: str) -> None:
     """Raise for many integers: ages and years look like codes, and removing so many classes removes everything."""
     if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in classes):
         return
-    if len(classes) > MAX_CODES or (len(classes) > MAX_RARE_CODES and rows < MIN_ROWS_PER_CODE * len(classes)):
+    if len(classes) > MAX_CLASS_CODES or (len(classes) > MAX_RARE_CODES and rows < MIN_ROWS_PER_CODE * len(classes)):
         raise LabelError(
             "{label} has {values} distinct whole numbers between {low:g} and {high:g}, {rows:.0f} rows each on "
             "average: numbers such as ages, or codes of classes? {how}",

@@ -198,13 +198,13 @@ class JointEstimation:
         `warm_start` holds, for each label, a pair estimated with other exclusions or another weight decay.
         """
         all_excluded = self._all_excluded(excluded)
-        starts = None if warm_start is None else _warm_starts_by_estimate(warm_start, len(all_excluded))
-        pairs = self.solver(all_excluded, starts)
-        found = _unit_directions(pairs, all_excluded)
-        # Without a direction to return there is none to test, whatever the folds found.
-        found[~np.any(found[:, 0], axis=1)] = 0.0
+        warm_starts = None if warm_start is None else _warm_starts_by_estimate(warm_start, len(all_excluded))
+        pairs = self.solver(all_excluded, warm_starts)
+        directions = _unit_directions(pairs, all_excluded)
+        # A label without a direction from all rows has none to return, so none is tested in the folds either.
+        directions[~np.any(directions[:, 0], axis=1)] = 0.0
         evaluations = max(pair.outcome.evaluations for pair in pairs)  # all estimates share each pass over the data
-        return EstimatedPair(found, replace(pairs[0].outcome, evaluations=evaluations), tuple(pairs))
+        return EstimatedPair(directions, replace(pairs[0].outcome, evaluations=evaluations), tuple(pairs))
 
     def best_direction(self, label: int, excluded: FoldEstimates) -> EstimatedPair:
         """Estimate the best direction of one label, without a constraint; that of the other is zero."""
