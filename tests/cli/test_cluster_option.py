@@ -171,7 +171,7 @@ def test_evaluate_compare_and_report_hold_clusters_out_together(file, drawn, tmp
         seen.append((clusters, held_out_mask(group, share, rng, clusters)))
         return seen[-1][1]
 
-    monkeypatch.setattr("unspur._data.held_out", watched)
+    monkeypatch.setattr("unspur._data.held_out_mask", watched)
     invoke("evaluate", removal, file, *LABELS, "--cluster", "film")
     invoke("compare", file, *LABELS, "--cluster", "film", "--remover", "none", "--head", "ERM")
     assert len(seen) >= 4  # test rows, and rows to choose penalties on, of each

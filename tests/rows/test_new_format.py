@@ -27,8 +27,8 @@ class RawRows(StoredRows):
         self.budget.require_enough(str(path))
         super().__init__([path], progress=progress, scratch=scratch)
 
-    def _pieces(self):
-        for rows in slices(self.budget.rows, self.budget.piece_rows):
+    def _chunks(self):
+        for rows in slices(self.budget.rows, self.budget.chunk_rows):
             count, offset = (rows.stop - rows.start) * D, 8 * D * rows.start
             yield rows, np.fromfile(self._paths[0], count=count, offset=offset).reshape(-1, D)
 

@@ -209,7 +209,7 @@ def test_values_arrive_in_the_type_that_holds_them(tmp_path, stored, arrives, fi
 
 def test_lists_of_float32_are_not_copied(tmp_path):
     rows = ParquetRows(write(np.ones((20, 3), np.float32), tmp_path))
-    assert all(not z.flags.owndata and not z.flags.writeable for _, z in rows._pieces())
+    assert all(not z.flags.owndata and not z.flags.writeable for _, z in rows._chunks())
 
 
 def test_columns_as_features_arrive_in_the_order_asked_for(tmp_path):
@@ -567,7 +567,7 @@ def test_no_thread_is_left_behind(toy, tmp_path, where):
         with pytest.raises(Stop):
             source.sum(stop)
     elif where == "reading":
-        rows._pieces = lambda: (1 / 0 for _ in range(1))
+        rows._chunks = lambda: (1 / 0 for _ in range(1))
         with pytest.raises(ZeroDivisionError):
             source.sum(lambda block: 1)
     elif where == "early end":
@@ -706,7 +706,7 @@ def test_a_scratch_folder_holds_a_decoded_copy_while_the_rows_are_used(toy, tmp_
     rows = open_rows(paths, memory=LITTLE, scratch=tmp_path / "scratch")
     plain = open_rows(paths, memory=LITTLE)
     assert len(list((tmp_path / "scratch").iterdir())) == 1
-    rows._pieces = lambda: (1 / 0 for _ in range(1))  # the files are not read again
+    rows._chunks = lambda: (1 / 0 for _ in range(1))  # the files are not read again
     total = [r.source(RowLabels.of(toy.y, toy.concept)).sum(lambda block: block.z.T @ block.z) for r in (rows, plain)]
     np.testing.assert_array_equal(*total)  # to the last bit
     del rows

@@ -81,12 +81,12 @@ class Sketch:
                 if seen < MIN_SCALE_ROWS or not found.any():
                     continue
                 centre, scale = sample.mean(axis=0), found
-                stretches = (
+                chunks = (
                     rows[at : at + _rows_at_once(rows)]
                     for rows in first_blocks
                     for at in range(0, len(rows), _rows_at_once(rows))
                 )
-                points = [_projected(rows, centre, scale).astype(np.float32) for rows in stretches]
+                points = [_projected(rows, centre, scale).astype(np.float32) for rows in chunks]
                 continue
             stride = step * _rows_at_once(block)
             parts = (block[start : start + stride : step] for start in range(first, len(block), stride))

@@ -227,7 +227,7 @@ MINIBATCH_FETCH_BYTES = 32 * 2**20
 
 
 def slices(n: int, size: int) -> Iterator[slice]:
-    """Rows 0, …, n − 1 in stretches of `size`."""
+    """Rows 0, …, n − 1 in chunks of `size`."""
     for start in range(0, n, size):
         yield slice(start, min(start + size, n))
 

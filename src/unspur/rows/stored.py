@@ -1,7 +1,7 @@
-"""Rows in files that are read piece by piece and never held as a whole.
+"""Rows in files that are read chunk by chunk and never held as a whole.
 
 `StoredRows` is what a user passes as X, and `FileRows` what the algorithms see of it. A `Budget` says how much is read
-at a time, `read_ahead` has the next piece read meanwhile, and a `Spool` is a temporary file for what does not fit.
+at a time, `read_ahead` has the next chunk read meanwhile, and a `Spool` is a temporary file for what does not fit.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from unspur.rows.source import Block, LabelledRows, MemoryRows, RowLabels, RowSo
 BYTES_KEPT_PER_ROW = 128
 #: A budget for those who hold all rows anyway.
 NO_MEMORY_LIMIT = 2**60
-#: Larger pieces of a file are not read faster.
-MAX_PIECE_BYTES = 64 * 2**20
-#: Pieces that exist at once: one is summed, one waits, and one is decoded, which takes its values, their levels (as
+#: Larger chunks of a file are not read faster.
+MAX_CHUNK_BYTES = 64 * 2**20
+#: Chunks that exist at once: one is summed, one waits, and one is decoded, which takes its values, their levels (as
 #: large again for float32) and room to grow.
-PIECES_AT_ONCE = 8
+CHUNKS_AT_ONCE = 8
 #: Fewest rows that are read at a time.
-MIN_PIECE_ROWS = 16
+MIN_CHUNK_ROWS = 16
 #: Bytes of projected rows that are computed at a time.
 MAX_PROJECTED_BYTES = 4 * 2**20
 #: Consecutive chunks of rows: a slice and the values (m, d). Close the generator to stop early.
@@ -80,10 +80,10 @@ def format_size(size: float) -> str:
 class Budget:
     """A number of bytes, divided among n-long columns, reading, and columns computed from the rows.
 
-    ``total = BYTES_KEPT_PER_ROW · rows + overhead + PIECES_AT_ONCE · piece + 2 room``. `overhead` is what a reader
-    holds besides its pieces (pages of every column it reads at once), `piece` a stretch of rows, and `room` what a copy
-    or a projection of the rows may take before it goes to a temporary file. The d × d matrices of an algorithm come on
-    top. `row_bytes` is 0 for rows that are not copied when they are read, such as those of a map.
+    ``total = BYTES_KEPT_PER_ROW · rows + overhead + CHUNKS_AT_ONCE · chunk + 2 room``. `overhead` is what a reader
+    holds besides its chunks (pages of every column it reads at once), `chunk` the rows read at once, and `room` what a
+    copy or a projection of the rows may take before it goes to a temporary file. The d × d matrices of an algorithm
+    come on top. `row_bytes` is 0 for rows that are not copied when they are read, such as those of a map.
     """
 
     total: int
@@ -94,18 +94,18 @@ class Budget:
     @property
     def needed(self) -> int:
         """The smallest total that suffices."""
-        return BYTES_KEPT_PER_ROW * self.rows + self.overhead + PIECES_AT_ONCE * MIN_PIECE_ROWS * self.row_bytes
+        return BYTES_KEPT_PER_ROW * self.rows + self.overhead + CHUNKS_AT_ONCE * MIN_CHUNK_ROWS * self.row_bytes
 
     @property
-    def piece_rows(self) -> int:
+    def chunk_rows(self) -> int:
         """Rows to read at a time."""
-        share = (self.total - BYTES_KEPT_PER_ROW * self.rows - self.overhead) // (2 * PIECES_AT_ONCE)
-        return max(MIN_PIECE_ROWS, min(share, MAX_PIECE_BYTES) // max(1, self.row_bytes))
+        share = (self.total - BYTES_KEPT_PER_ROW * self.rows - self.overhead) // (2 * CHUNKS_AT_ONCE)
+        return max(MIN_CHUNK_ROWS, min(share, MAX_CHUNK_BYTES) // max(1, self.row_bytes))
 
     @property
     def reading(self) -> int:
         """Bytes that reading may take."""
-        return self.overhead + PIECES_AT_ONCE * self.piece_rows * self.row_bytes
+        return self.overhead + CHUNKS_AT_ONCE * self.chunk_rows * self.row_bytes
 
     @property
     def room(self) -> int:
@@ -261,8 +261,8 @@ class StoredRows(ABC):
         return file_names(self._paths)
 
     @abstractmethod
-    def _pieces(self) -> RowChunks:
-        """All rows of the files in order, in pieces within the budget; pieces without a selected row may be skipped."""
+    def _chunks(self) -> RowChunks:
+        """All rows of the files in order, in chunks within the budget; chunks without a selected row may be skipped."""
 
     @abstractmethod
     def location_of(self, row: int) -> str:
@@ -348,9 +348,9 @@ class StoredRows(ABC):
             spool = Spool(self.shape, self.dtype, "A decoded copy of the rows", self._scratch)
             into = spool.array
         start, cuts = 0, []
-        with closing(self._pieces_ahead()) as pieces:
-            for rows, piece in pieces:
-                z = piece if self._selected is None else piece[self._selected[rows]]
+        with closing(self._chunks_ahead()) as chunks:
+            for rows, chunk in chunks:
+                z = chunk if self._selected is None else chunk[self._selected[rows]]
                 if not len(z):
                     continue
                 here = slice(start, start + len(z))
@@ -359,7 +359,7 @@ class StoredRows(ABC):
                     cuts.append(here)
                 yield here, z
                 start = here.stop
-                del piece, z  # not held while the next is read
+                del chunk, z  # not held while the next is read
         if into is not None:
             self._copy, self._block_slices, self._spool = into, cuts, spool or self._spool
 
@@ -373,9 +373,9 @@ class StoredRows(ABC):
         """Whether a copy of all rows is within the budget."""
         return self.nbytes <= self.budget.room
 
-    def _pieces_ahead(self) -> RowChunks:
-        """Pieces of the files, read ahead."""
-        return read_ahead(self._pieces)
+    def _chunks_ahead(self) -> RowChunks:
+        """Chunks of the files, read ahead."""
+        return read_ahead(self._chunks)
 
     def check(self) -> None:
         """Read everything once and raise an error that says what is damaged, missing or not finite, and where.
@@ -437,7 +437,7 @@ class StoredRows(ABC):
 
     def __array__(self, *args: Any, **options: Any) -> NoReturn:
         raise InputError(
-            f"{self.name} is read piece by piece and is not an array. Loop over its blocks(), or load the rows "
+            f"{self.name} is read chunk by chunk and is not an array. Loop over its blocks(), or load the rows "
             "yourself if they fit into memory."
         )
 
@@ -463,17 +463,17 @@ class ConcatenatedRows(StoredRows):
         super().__init__([path for part in stored for path in part._paths], scratch=stored[0]._scratch)
         self._initial_state = tuple(state for part in stored for state in part._initial_state)
 
-    def _pieces(self) -> RowChunks:
+    def _chunks(self) -> RowChunks:
         start = 0
         for part in self._parts:
-            blocks = part.blocks() if isinstance(part, StoredRows) else _one_piece(part)
+            blocks = part.blocks() if isinstance(part, StoredRows) else _one_chunk(part)
             with closing(blocks):
                 for rows, z in blocks:
                     yield slice(start + rows.start, start + rows.stop), z.astype(self.dtype, copy=False)
             start += len(part)
 
-    def _pieces_ahead(self) -> RowChunks:
-        return self._pieces()  # the parts read ahead
+    def _chunks_ahead(self) -> RowChunks:
+        return self._chunks()  # the parts read ahead
 
     def check(self) -> None:
         """Check the stored parts; arrays were checked when they were passed."""
@@ -493,7 +493,7 @@ class ConcatenatedRows(StoredRows):
         raise NotImplementedError(name)  # there are none
 
 
-def _one_piece(z: Array) -> RowChunks:
+def _one_chunk(z: Array) -> RowChunks:
     yield slice(0, len(z)), z
 
 
@@ -519,7 +519,7 @@ class FileRows(LabelledRows):
         """Rows ``(z − centre) @ directions`` in float64: in memory if the budget allows, else in a temporary file."""
         n, k = self.n_rows, directions.shape[1]
         if 8 * n * k <= self._stored.budget.room:
-            out = np.empty((k, n)).T  # each column in one piece: they are often used one by one
+            out = np.empty((k, n)).T  # each column contiguous: they are often used one by one
             spool = None
         else:
             what = f"Projecting {n:,} rows onto {k} directions"
@@ -617,10 +617,10 @@ class MemmapRows(MemoryRows):
         super().__init__(open_npy(path) if mapped is None else mapped, columns, block_rows=block_rows)
 
     def _slices(self) -> Iterator[slice]:
-        turn, asked = 0, prefetch(self.z, 0, MAX_PIECE_BYTES)
+        turn, asked = 0, prefetch(self.z, 0, MAX_CHUNK_BYTES)
         for rows in super()._slices():
             if rows.start >= turn:
-                turn, asked = asked, prefetch(self.z, asked, MAX_PIECE_BYTES)
+                turn, asked = asked, prefetch(self.z, asked, MAX_CHUNK_BYTES)
             yield rows
 
     def _take(self, rows: IntArray, columns: RowLabels) -> RowSource:
@@ -658,7 +658,7 @@ class StoredNpy(StoredRows):
         self.feature_names, self.column_names = None, []
         if not n or not d:
             raise InputError(f"{path} has shape {self._map.shape}; at least one row and one feature are needed.")
-        copied = self._map.dtype != self.dtype  # half precision or whole numbers, a piece at a time
+        copied = self._map.dtype != self.dtype  # half precision or whole numbers, a chunk at a time
         row_bytes = d * self.dtype.itemsize
         self.budget = Budget(parse_size(memory), self.shape[0], row_bytes if copied else 0)
         if spool is None:  # what goes to a temporary file does so for want of memory
@@ -672,7 +672,7 @@ class StoredNpy(StoredRows):
         """Read-only map of the rows; override it for arrays in files of another kind."""
         return open_npy(path)
 
-    def _pieces(self) -> RowChunks:
+    def _chunks(self) -> RowChunks:
         n, size = len(self._map), self._rows_at_once
         prefetch(self._map, 0, size * self._map.itemsize * self.shape[1])
         for rows in slices(n, size):
@@ -684,10 +684,10 @@ class StoredNpy(StoredRows):
         if self._block_rows is not None:
             return self._block_rows
         copied = self.budget.row_bytes > 0
-        return self.budget.piece_rows if copied else max(1, MAX_PIECE_BYTES // (self.shape[1] * self.dtype.itemsize))
+        return self.budget.chunk_rows if copied else max(1, MAX_CHUNK_BYTES // (self.shape[1] * self.dtype.itemsize))
 
-    def _pieces_ahead(self) -> RowChunks:
-        return self._pieces()  # the system reads ahead
+    def _chunks_ahead(self) -> RowChunks:
+        return self._chunks()  # the system reads ahead
 
     def random_access_copy(self) -> Array:
         """The map itself, unless rows were selected or are whole numbers."""
