@@ -407,7 +407,7 @@ def _array(name, value):
         (_set("trace", "delta", to="x"), "'delta' of the trace"),
         (_set("trace", "steps", 0, "reason", to=[]), "'reason' of 'steps' of the trace"),
         (_set("trace", "steps", 0, "specific", "t", to=[1]), "'t' of 'specific'"),
-        (_set("trace", "steps", 0, "specific", "df", to=-1), "-1 degrees of freedom"),
+        (_set("trace", "steps", 0, "specific", "degrees", to=-1), "-1 degrees of freedom"),
         (_set("trace", "steps", 0, "role", to="judge"), "role 'judge', and not of spurious or main"),
         (_set("trace", "steps", 0, "specific", "t", to=float("nan")), "a test has t = nan"),
         (_set("trace", "steps", 0, "level", to=None), "level of a test is None"),

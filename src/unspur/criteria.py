@@ -106,6 +106,10 @@ class TTest:
         """T scaled so that its critical value at `level` is `threshold`."""
         return self.t * threshold / -float(stdtrit(self.df, level))
 
+    def to_dict(self) -> dict[str, float]:
+        """Plain numbers, ready for JSON, where `df` has its earlier name."""
+        return {"degrees" if name == "df" else name: value for name, value in asdict(self).items()}
+
     @property
     def t_text(self) -> str:
         """The statistic with four digits, or "separable"."""
@@ -139,8 +143,8 @@ class Verdict:
         return {
             "role": self.role,
             "proper": self.proper,
-            "informative": asdict(self.informative),
-            "specific": asdict(self.specific),
+            "informative": self.informative.to_dict(),
+            "specific": self.specific.to_dict(),
             "delta": self.delta,
             "level": self.level,
             "loss_concept": dict(zip(self.groups, losses[CONCEPT], strict=True)),

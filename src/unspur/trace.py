@@ -418,7 +418,7 @@ def _with_current_names(saved: dict[str, Any]) -> dict[str, Any]:
 
 
 def _test_from_dict(saved: dict[str, Any]) -> TTest:
-    test = TTest(**{"df" if name == "degrees" else name: value for name, value in saved.items()})  # its first name
+    test = TTest(**{"df" if name == "degrees" else name: value for name, value in saved.items()})
     if not all(map(math.isfinite, (test.difference, test.error, test.t, test.p))) or not test.df > 0.0:
         raise ValueError(f"a test has t = {test.t:.3g} and {test.df:.3g} degrees of freedom")
     if not 0.0 <= test.p <= 1.0 or test.error < 0.0:

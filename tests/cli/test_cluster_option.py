@@ -139,8 +139,8 @@ def test_clusters_may_be_the_index_of_a_data_frame(drawn, tmp_path, monkeypatch)
         fit = ("fit", rows, *LABELS, *DECAY, *more, "--json", "--output", "r.safetensors", "--force")
         found.append(json.loads(invoke(*fit, "--cluster", "film").stdout)["trace"])
     assert found[0] == found[1]
-    assert [step["informative"]["df"] for step in found[2]["steps"]] == [
-        step["informative"]["df"] for step in found[0]["steps"]
+    assert [step["informative"]["degrees"] for step in found[2]["steps"]] == [
+        step["informative"]["degrees"] for step in found[0]["steps"]
     ]
     apply = ("apply", "r.safetensors", "index.parquet", "--output", "clean.csv", "--where", "film=3", "--label", "film")
     invoke(*apply)
