@@ -16,9 +16,9 @@ from unspur._arrays import is_missing, is_tensor, renumbered, to_numpy
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError
 
-#: Different values that make a column continuous: half the number of different rows, within these bounds.
+#: Distinct values that make a column continuous: half the number of distinct rows, within these bounds.
 CONTINUOUS_VALUES = (10, 100)
-#: Different rows that are looked at to tell whether columns are continuous.
+#: Distinct rows that are looked at to tell whether columns are continuous.
 CONTINUITY_ROWS = 2000
 #: Numbers hashed at once, on the host and on a device, to bound temporary copies.
 BLOCK_SIZE, DEVICE_BLOCK_SIZE = 2**17, 2**24
@@ -262,10 +262,10 @@ def fingerprint(hashes: Any) -> str:
 
 
 def duplicate_clusters(hashes: Array, labels: Iterable[Array] = ()) -> IntArray | None:
-    """Clusters (n,) of copies of a row; None if there are no copies.
+    """Clusters (n,) of duplicates of a row; None if there are none.
 
-    Copies have equal hashes and no two different `labels`, of which any may be missing (NaN, None). Equal rows with
-    different labels are not copies: an encoder maps different inputs that it cannot tell apart (empty texts, blank
+    Duplicates have equal hashes and no two different `labels`, of which any may be missing (NaN, None). Equal rows with
+    different labels are not duplicates: an encoder maps different inputs that it cannot tell apart (empty texts, blank
     pictures) to the same row.
     """
     ordered = np.sort(hashes)
@@ -290,16 +290,16 @@ def duplicate_clusters(hashes: Array, labels: Iterable[Array] = ()) -> IntArray 
 
 
 def distinct_row_indices(hashes: Array) -> IntArray:
-    """Numbers of at most `CONTINUITY_ROWS` different rows, in increasing order and from all parts of the rows."""
+    """Numbers of at most `CONTINUITY_ROWS` distinct rows, in increasing order and from all parts of the rows."""
     first = np.sort(np.unique(hashes, return_index=True)[1])
     return first[np.linspace(0, len(first) - 1, min(len(first), CONTINUITY_ROWS)).astype(np.intp)]
 
 
 def has_continuous_columns(rows: Array) -> bool:
-    """Whether equal rows must be copies: some column has many different values among the different rows.
+    """Whether equal rows must be copies: some column has many distinct values among the distinct rows.
 
-    Rows of a few small integers, such as binary features, may be equal by chance. Of many rows, pass `different_rows`:
-    the first ones may all be the same, as in a table that is sorted.
+    Rows of a few small integers, such as binary features, may be equal by chance. Of many rows, pass those of
+    `distinct_row_indices`: the first ones may all be the same, as in a table that is sorted.
     """
     rows = np.unique(np.asarray(rows, dtype=np.float64), axis=0)
     ordered = np.sort(rows, axis=0)
@@ -318,14 +318,14 @@ def as_column(values: Any) -> Array:
 
 def _codes_of_objects(array: Array, name: str) -> IntArray:
     try:
-        different = list(dict.fromkeys(array.tolist()))
+        distinct = list(dict.fromkeys(array.tolist()))
     except TypeError as error:
         raise InputError(f"{name} must be labels that can be compared ({error}). Use numbers or texts.") from None
-    if any(map(is_missing, different)):
+    if any(map(is_missing, distinct)):
         raise _missing(name, sum(map(is_missing, array)))
     with suppress(TypeError):  # labels of several kinds have no order
-        different = sorted(different)
-    code = {label: k for k, label in enumerate(different)}
+        distinct = sorted(distinct)
+    code = {label: k for k, label in enumerate(distinct)}
     return np.fromiter((code[label] for label in array.tolist()), dtype=np.intp, count=len(array))
 
 

@@ -23,9 +23,9 @@ from unspur.labels import (
 ConceptType: TypeAlias = Literal["auto", "class", "continuous"]
 #: Fewest rounding errors that the numbers of a concept must span, and the sizes that can be squared and summed.
 MIN_ROUNDING_ERRORS, MIN_SIZE, MAX_SIZE = 64.0, 1e-152, 1e152
-#: Most different numbers that are taken for codes of classes.
+#: Most distinct numbers that are taken for codes of classes.
 MAX_CLASS_CODES = 20
-#: Most different numbers that are taken for codes however few rows each has.
+#: Most distinct numbers that are taken for codes however few rows each has.
 MAX_RARE_CODES = 10
 #: Fewest rows per code, on average, if there are more.
 MIN_ROWS_PER_CODE = 5
@@ -80,7 +80,7 @@ def read_concepts(
     """Concepts from one column or several (an array of shape (n, m) or a DataFrame).
 
     Integer codes of four classes are four classes; numbers are only taken as such with ``kind="continuous"``. With
-    "auto", columns of many different numbers are refused: they may be either. Columns are brought into the order of
+    "auto", columns of many distinct numbers are refused: they may be either. Columns are brought into the order of
     `names`, those of earlier rows. A number must be `varying`, unless these are some rows of several.
     """
     columns = label_columns(values, n_rows, "concept")
@@ -162,21 +162,21 @@ _EITHER = (
 
 
 def _require_no_fractions(column: Array, name: str, missing: Any) -> None:
-    """Raise for many different numbers that are not integers."""
+    """Raise for many distinct numbers that are not integers."""
     array = column.values if isinstance(column, ClassLabel) else np.asarray(to_numpy(column))
     if array.dtype.kind != "f":
         return
     known = array[np.isfinite(array) & (array != missing)]
     if not np.any(known != np.round(known)):
         return
-    different = np.unique(known)
-    if len(different) > MAX_RARE_CODES:
+    distinct = np.unique(known)
+    if len(distinct) > MAX_RARE_CODES:
         raise LabelError(
             "{label} has {values:,} distinct values between {low:.4g} and {high:.4g} and looks continuous. {how}",
             label=name,
-            values=len(different),
-            low=different[0],
-            high=different[-1],
+            values=len(distinct),
+            low=distinct[0],
+            high=distinct[-1],
             how=_EITHER,
         )
 
