@@ -24,7 +24,7 @@ from unspur import JSE, LEACE, RLACE
 from unspur._resources import one_scipy_thread
 from unspur._typing import FloatArray
 from unspur.datasets import make_toy
-from unspur.rows import Columns, MemoryRows
+from unspur.rows import MemoryRows, RowLabels
 from unspur.solvers.coordinates import Geometry
 from unspur.solvers.orthogonal_pair import (
     CURVATURE_AT_ZERO,
@@ -77,7 +77,7 @@ def correlated_rows(n: int, d: int, directions: int, *, strength: float = 1.0, s
 def pair_against_two_regressions(n: int = 10_000, d: int = 768, weight_decay: float = 1e-3) -> list[Figure]:
     """The pair is solved to the gradient that the regressions reach, in the same norm."""
     z, y, concept = correlated_rows(n, d, 3)
-    rows = MemoryRows(z, Columns.of(y, concept))
+    rows = MemoryRows(z, RowLabels.of(y, concept))
     counts = CellCounts.of(rows)
     weighting = counts.weighting(counts.without(None), "none")
     space = PairSpace.of(Spectrum.of(Geometry.of_rows(rows, weighting)), weight_decay)

@@ -30,7 +30,7 @@ from distributed import Client, LocalCluster
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from unspur import JSE, LEACE
-from unspur.rows import CONCEPT, MAIN, Block, Columns, MemoryRows
+from unspur.rows import CONCEPT, MAIN, Block, MemoryRows, RowLabels
 from unspur.rows.dask import DaskRows
 from unspur.solvers.logistic import LogisticLosses
 
@@ -120,7 +120,7 @@ def main() -> None:
     z, y, concept = labels_and_rows(n, d, 0)
     z = z.astype(given.dtype, copy=False)
     rng = np.random.default_rng(1)
-    columns = Columns.of(y, concept, None, rng.integers(1, 6, n))
+    columns = RowLabels.of(y, concept, None, rng.integers(1, 6, n))
     loss = LogisticLosses(
         rng.standard_normal((t, 2, d)) / d**0.5,
         np.zeros((t, 2)),

@@ -26,7 +26,7 @@ import torch
 
 from unspur import JSE
 from unspur._arrays import exact_products
-from unspur.rows import Block, Columns
+from unspur.rows import Block, RowLabels
 from unspur.rows.source import slices
 from unspur.rows.torch import TorchRows
 from unspur.solvers import fused
@@ -119,7 +119,7 @@ def losses(d: int, t: int, cells: int, n: int) -> LogisticLosses:
 
 def rows_and_block(z: torch.Tensor, y: torch.Tensor, concept: torch.Tensor) -> tuple[TorchRows, Block]:
     fold = np.arange(len(z)) % 5 + 1
-    rows = TorchRows(z, Columns.of(y.cpu().numpy(), concept.cpu().numpy(), None, fold))
+    rows = TorchRows(z, RowLabels.of(y.cpu().numpy(), concept.cpu().numpy(), None, fold))
     return rows, rows._beside.block(z, slice(None))
 
 

@@ -65,7 +65,7 @@ def of_report(root: Path) -> dict[str, int]:
         subprocess.run([sys.executable, "-W", "ignore", "-c", REPORT], cwd=folder, env=environment, check=True)
         stats = pstats.Stats(str(Path(folder) / "profile")).stats  # type: ignore[attr-defined]
     own = {key: value for key, value in stats.items() if f"{os.sep}src{os.sep}unspur{os.sep}" in key[0]}
-    # `class_label` finds the different values of a label unless it is decoded already.
+    # `class_label` finds the distinct values of a label unless it is decoded already.
     decoded = sum(value[1] for (_, _, name), value in own.items() if name in ("_different", "_distinct"))
     return {
         "functions run by a report": len(own),

@@ -31,7 +31,7 @@ from sklearn.linear_model import LogisticRegression
 from bench import correlated_rows, seconds
 from unspur import JSE, LEACE, SAL, RobustClassifier
 from unspur.datasets import make_toy
-from unspur.rows import Columns, MemoryRows
+from unspur.rows import MemoryRows, RowLabels
 from unspur.solvers.logistic import LogisticLosses
 from unspur_paper.experiments.draws import draw
 from unspur_paper.experiments.registry import DATASETS
@@ -46,7 +46,7 @@ def evaluation(given: argparse.Namespace) -> dict[str, Any]:
     """Loss and gradient of both labels, in one track and in the six of five folds, beside a copy of the rows."""
     n, d = given.rows, 768
     z, y, concept = correlated_rows(n, d, 3)
-    rows = MemoryRows(z, Columns.of(y, concept))
+    rows = MemoryRows(z, RowLabels.of(y, concept))
     target = np.empty_like(z)
     np.copyto(target, z)  # touched
     tracks = {}

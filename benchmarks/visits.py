@@ -39,7 +39,7 @@ from unspur import (
     RobustClassifier,
     open_rows,
 )
-from unspur.rows import CONCEPT, MAIN, Columns, MemoryRows, RowSource, rows_of
+from unspur.rows import CONCEPT, MAIN, MemoryRows, RowLabels, RowSource, rows_of
 from unspur.rows.torch import TorchRows
 from unspur.solvers.logistic import LogisticLosses
 
@@ -93,7 +93,7 @@ def visits_of_methods(z: np.ndarray, y: np.ndarray, concept: np.ndarray) -> list
     return lines
 
 
-def sources(stack: ExitStack, folder: Path, z: np.ndarray, columns: Columns) -> dict[str, RowSource]:
+def sources(stack: ExitStack, folder: Path, z: np.ndarray, columns: RowLabels) -> dict[str, RowSource]:
     """The same rows in different places."""
     import pyarrow as pa
     from pyarrow import parquet
@@ -147,7 +147,7 @@ def main() -> None:
     given = parser.parse_args()
     z, y, concept = labels_and_rows(given.rows, given.features, 0)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        costs = cost_of_visits(sources(stack, Path(folder), z, Columns.of(y, concept)), given.repeats)
+        costs = cost_of_visits(sources(stack, Path(folder), z, RowLabels.of(y, concept)), given.repeats)
     methods = visits_of_methods(z, y, concept)
     print(f"n = {given.rows:,}, d = {given.features}, float32\n\n| rows | a visit | of memory |\n| --- | ---: | ---: |")
     for line in costs:

@@ -69,7 +69,7 @@ def by_name(found, name):
     return next(column for column in found.columns if column.name == name)
 
 
-def test_a_column_that_travels_is_visible_and_is_used_is_named_and_others_are_not(found):
+def test_a_column_that_is_associated_visible_and_used_is_named_and_others_are_not(found):
     flagged = {column.name for column in found.flagged}
     assert flagged == {"planted", "planted number", "unknown in a third"}
     assert found.recommended is found.columns[0]
@@ -82,7 +82,7 @@ def test_each_of_the_three_is_told_from_the_other_two(found):
     assert absent.association.p < 1e-6 < absent.visibility.p
     assert "no sign that the embedding shows it" in absent.verdict
     assert camera.visibility.p < 1e-6
-    assert camera.verdict == "no sign that it travels with the task"
+    assert camera.verdict == "no sign that it is associated with the task"
 
 
 def test_a_layer_that_makes_no_errors_uses_nothing():
@@ -157,8 +157,8 @@ def test_holm_is_holm():
         (lambda _: np.arange(N), "looks like an id"),
         (lambda _: [f"picture {i}" for i in range(N)], "nearly unique"),
         (lambda _: [f"site {i // 4}" for i in range(N)], "fewer than 10 rows each"),
-        (lambda _: np.datetime64("2020-01-01") + np.arange(N), "different dates"),
-        (lambda _: [f"2020-01-01 {i // 60:02d}:{i % 60:02d}" for i in range(N)], "different dates"),
+        (lambda _: np.datetime64("2020-01-01") + np.arange(N), "distinct dates"),
+        (lambda _: [f"2020-01-01 {i // 60:02d}:{i % 60:02d}" for i in range(N)], "distinct dates"),
         (lambda y: 1 - y, "equals bird"),
         (lambda y: np.array(["b", "a"])[y], "equals bird"),
         (lambda y: 5 * y + np.arange(N) % 5, "determines bird"),
@@ -223,7 +223,7 @@ def test_an_interval_without_zero_is_not_called_no_sign():
         "place", "classes", ("a", "b"), 900, 50, Estimate(0.4, 0.3, 0.5, 0.0), Estimate(0.8, 0.7, 0.9, 0.0), 0.5,
         Estimate(0.05, 0.01, 0.09, 0.01), 0.9, 0.85,
     )  # fmt: skip
-    words = "travels with the task and is visible; its use is not significant after correction for 20 columns"
+    words = "associated with the task and visible; its use is not significant after correction for 20 columns"
     assert _verdict(column, False, True, True, False, 20) == words
     assert "its visibility is not significant" in _verdict(column, False, True, False, False, 20)
     assert "association with the task is not significant" in _verdict(column, False, False, False, False, 20)
@@ -293,7 +293,7 @@ def test_clusters_widen_intervals_and_are_counted_once(rows):
     for name in ("association", "gap"):
         one, five, ignored = (width(getattr(column, name)) for column in (alone, told, blind))
         assert ignored < 0.6 * one < five
-    assert "exact copies" in noticed.notes[0]
+    assert "exact duplicates" in noticed.notes[0]
     assert width(noticed.columns[0].gap) > 1.5 * width(blind.gap)
 
 
@@ -327,7 +327,7 @@ def test_a_class_of_the_task_in_one_cluster_is_refused(rows, of_others):
 
 def test_a_class_of_the_task_that_is_one_row_over_and_over_is_refused(rows):
     X, y, concept = rows
-    with pytest.raises(GroupSizeError, match=r"y = 1 are copies of 1 row\b.*one fold.*Pass more different rows"):
+    with pytest.raises(GroupSizeError, match=r"y = 1 are duplicates of 1 row\b.*one fold.*Pass more distinct rows"):
         audit(np.where((y == 1)[:, None], 0.0, X), y, {"c": concept}, random_state=0)
 
 

@@ -357,8 +357,8 @@ def test_clusters_widen_its_intervals_and_copies_are_a_note(sets):
         leace.certificate(Z + near, concept=concept, clusters=c).probe["concept"][0] for c in (None, cluster)
     )
     assert together.high - together.low > 1.4 * (apart.high - apart.low)
-    assert any("copies of others" in note for note in leace.certificate(Z, concept=concept).notes)
-    assert not any("exact copies" in note for note in leace.certificate(Z + near, concept=concept).notes)
+    assert any("duplicates of others" in note for note in leace.certificate(Z, concept=concept).notes)
+    assert not any("duplicates" in note for note in leace.certificate(Z + near, concept=concept).notes)
 
 
 @pytest.mark.parametrize("what", ["clusters", "copies"])
@@ -373,7 +373,7 @@ def test_a_number_that_is_nowhere_is_not_read_off_rows_of_the_same_cluster(what)
     else:
         found = leace.certificate(Z, concept=age)
     assert found.numbers["concept"][1].p > 0.01
-    assert any("300 of the 400 rows measured are copies" in note for note in found.notes) == (what == "copies")
+    assert any("300 of the 400 rows measured are duplicates" in note for note in found.notes) == (what == "copies")
     apart = leace.certificate(Z + 0.1 * rng.normal(size=Z.shape), concept=age)  # the control: nothing is said
     assert apart.numbers["concept"][1].p < 1e-4
 

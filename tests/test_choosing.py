@@ -10,17 +10,17 @@ from tests.labelled_rows import Rows
 from tests.probing import quick_probes
 from unspur import AFR, ERM, LEACE, SAL, GroupWeighted, RobustClassifier
 from unspur._data import decode_rows
-from unspur.clusters import held_out, row_hashes
+from unspur.clusters import held_out_mask, row_hashes
 from unspur.compare import compare, tune_named_head
 from unspur.datasets import make_toy
 from unspur.exceptions import LabelError
 from unspur.heads.base import fit_path
 from unspur.metrics import group_accuracy
+from unspur.removers.joint import PAPER_PENALTIES
 from unspur.report.measuring import measure
 from unspur.selection import (
     CHOSEN_BY_CLASS,
-    PAPER_PENALTIES,
-    PENALTIES,
+    HEAD_PENALTIES,
     VALIDATION_IGNORED,
     group_loss,
     penalty_grid,
@@ -30,8 +30,8 @@ from unspur.selection import (
 )
 from unspur.solvers import logistic
 
-GRID = {"weight_decay": PENALTIES}
-SETTINGS = [{"weight_decay": penalty} for penalty in PENALTIES]
+GRID = {"weight_decay": HEAD_PENALTIES}
+SETTINGS = [{"weight_decay": penalty} for penalty in HEAD_PENALTIES]
 PAPER = {"weight_decay": PAPER_PENALTIES}
 
 
@@ -107,31 +107,31 @@ def test_a_column_of_another_scale_makes_no_headline(scale):
 
 
 def test_penalties_reach_the_other_columns_and_are_those_of_the_rows_as_they_are():
-    assert penalty_grid(rows().Z) == PENALTIES
-    assert penalty_grid(rows().Z * 1e6) == PENALTIES
+    assert penalty_grid(rows().Z) == HEAD_PENALTIES
+    assert penalty_grid(rows().Z * 1e6) == HEAD_PENALTIES
     wide = penalty_grid(one_unscaled(0, 500, 0.8, 1e3).Z)
-    assert wide[: len(PENALTIES)] == PENALTIES
+    assert wide[: len(HEAD_PENALTIES)] == HEAD_PENALTIES
     assert wide[-1] <= 1e-4 / (1e6 / 9)  # as small for the others as 1e-4 is where all are alike
     assert min(penalty_grid(one_unscaled(0, 500, 0.8, 1e9).Z)) == 1e-12
-    assert penalty_grid(np.zeros((4, 3))) == PENALTIES
+    assert penalty_grid(np.zeros((4, 3))) == HEAD_PENALTIES
 
 
 @pytest.mark.parametrize("head", [ERM, GroupWeighted])
 def test_without_validation_rows_a_fifth_chooses_and_all_train(head):
     train = rows()
     found = tune_head(head(), GRID, train, refit_all=True)
-    aside = held_out(train.group, 0.2, np.random.default_rng(0))
+    aside = held_out_mask(train.group, 0.2, np.random.default_rng(0))
     assert np.bincount(train.group[aside]).tolist() == [round(0.2 * k) for k in np.bincount(train.group)]
     rest, chosen_on = train.select(~aside), train.select(aside)
     losses = {}
-    for penalty in PENALTIES:
+    for penalty in HEAD_PENALTIES:
         one = head(weight_decay=penalty).fit(rest.Z, rest.y, concept=rest.concept)
         losses[penalty] = temperature_scaled_loss(one, chosen_on)
     assert found.penalty == min(losses, key=losses.get)
     assert {tried["weight_decay"]: loss for tried, loss in found.results} == pytest.approx(losses)
     again = head(weight_decay=found.penalty).fit(train.Z, train.y, concept=train.concept)
     np.testing.assert_array_equal(found.head.coef_, again.coef_)  # of all rows
-    assert set(found.fitted_heads) == set(PENALTIES)
+    assert set(found.fitted_heads) == set(HEAD_PENALTIES)
     np.testing.assert_array_equal(found.fitted_heads[found.penalty].coef_, again.coef_)
 
 
@@ -142,7 +142,7 @@ def test_every_group_has_one_say_however_small():
     fits = fit_path(ERM(), SETTINGS, train.Z, train.y)
     by_rows = [-np.mean(np.log(one.predict_proba(many.Z)[np.arange(1500), many.y])) for one in fits]
     assert [temperature_scaled_loss(one, many) for one in fits] == pytest.approx([loss for _, loss in found.results])
-    assert found.penalty == PENALTIES[int(np.argmin([loss for _, loss in found.results]))]
+    assert found.penalty == HEAD_PENALTIES[int(np.argmin([loss for _, loss in found.results]))]
     assert np.std(np.array(by_rows) - [loss for _, loss in found.results]) > 1e-3  # they are not the same rule
 
 
@@ -164,7 +164,7 @@ def test_a_plain_layer_on_correlated_rows_is_not_made_weak(classes, least):
     for seed in range(3):
         train = shifted(seed, 2000, 0.95, classes=classes)
         test = shifted(100 + seed, 4000, 1 / classes, classes=classes)
-        aside = held_out(train.group, 0.2, np.random.default_rng(0))
+        aside = held_out_mask(train.group, 0.2, np.random.default_rng(0))
         found = tune_head(ERM(), GRID, train, refit_all=True)
         worst = {
             penalty: 100 * group_accuracy(test.y, layer.predict(test.Z), test.concept).worst
@@ -215,12 +215,12 @@ def test_layers_that_a_factor_makes_equal_are_chosen_by_accuracy_and_loss():
     apart = rows(n=400)
     apart = apart._replace(Z=np.column_stack([10.0 * apart.y - 5.0, apart.Z[:, :2] * 0.1]))
     found = tune_head(ERM(), GRID, apart)
-    assert [loss for _, loss in found.results] == pytest.approx([0.0] * len(PENALTIES), abs=1e-9)
-    assert found.penalty == min(PENALTIES)  # the surest
+    assert [loss for _, loss in found.results] == pytest.approx([0.0] * len(HEAD_PENALTIES), abs=1e-9)
+    assert found.penalty == min(HEAD_PENALTIES)  # the surest
     wrong = apart._replace(y=1 - apart.y)
     found = tune_head(ERM(), GRID, apart, wrong)
-    assert [loss for _, loss in found.results] == pytest.approx([np.log(2)] * len(PENALTIES))
-    assert found.penalty == max(PENALTIES)  # the least sure
+    assert [loss for _, loss in found.results] == pytest.approx([np.log(2)] * len(HEAD_PENALTIES))
+    assert found.penalty == max(HEAD_PENALTIES)  # the least sure
 
 
 @pytest.mark.parametrize("head", [ERM(), GroupWeighted()], ids=str)
@@ -252,7 +252,7 @@ def test_small_penalties_on_separable_rows_win_by_their_own_loss(head, monkeypat
 def test_a_path_of_penalties_is_one_fit_each():
     train = rows()
     for one, penalty in zip(
-        fit_path(GroupWeighted(), SETTINGS, train.Z, train.y, concept=train.concept), PENALTIES, strict=True
+        fit_path(GroupWeighted(), SETTINGS, train.Z, train.y, concept=train.concept), HEAD_PENALTIES, strict=True
     ):
         alone = GroupWeighted(weight_decay=penalty).fit(train.Z, train.y, concept=train.concept)
         np.testing.assert_array_equal(one.coef_, alone.coef_)
@@ -266,7 +266,7 @@ def test_a_group_in_two_clusters_has_a_say_and_one_in_a_single_cluster_is_named(
         code = np.random.default_rng(0).integers(40, size=600)
         code[group == 1] = np.arange((group == 1).sum()) % clusters
         for seed in range(5):
-            aside = held_out(group, 0.2, np.random.default_rng(seed), code)
+            aside = held_out_mask(group, 0.2, np.random.default_rng(seed), code)
             assert aside[group == 1].any() == (clusters == 2)
             assert len(np.unique(group[~aside])) == 4
             assert not set(code[aside]) & set(code[~aside])
@@ -291,7 +291,7 @@ def test_groups_of_one_row_train_and_are_told():
         assert found.notes == (
             "1 group has one training row only; it is used for training but not for choosing the penalty.",
         )
-        assert found.penalty in PENALTIES
+        assert found.penalty in HEAD_PENALTIES
     four = Rows(train.Z[:4], np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1]))
     found = tune_head(ERM(), GRID, four)
     assert found.penalty == ERM().weight_decay
@@ -304,7 +304,7 @@ def test_rows_without_a_concept_train_plain_layers_and_choose_nothing():
     concept[:200] = np.nan
     gaps = Rows(train.Z, train.y, concept)
     assert (gaps.group[:200] == -1).all()
-    assert not held_out(gaps.group, 0.2, np.random.default_rng(0))[:200].any()
+    assert not held_out_mask(gaps.group, 0.2, np.random.default_rng(0))[:200].any()
     found = tune_head(ERM(), GRID, gaps)
     np.testing.assert_array_equal(found.head.coef_, ERM(weight_decay=found.penalty).fit(train.Z, train.y).coef_)
     words = Rows(train.Z, train.y, np.where(np.isnan(concept), None, np.where(concept > 0, "sea", "land")))

@@ -26,7 +26,7 @@ from unspur.datasets import make_toy
 from unspur.exceptions import GroupSizeError, InputError, LabelError
 from unspur.metrics import group_accuracy
 from unspur.report.tables import comparison_table
-from unspur.selection import GRIDS, PENALTIES, group_loss, select_head, tune_head
+from unspur.selection import GRIDS, HEAD_PENALTIES, group_loss, select_head, tune_head
 from unspur.solvers.coordinates import RowSpan
 
 
@@ -47,7 +47,7 @@ def test_every_combination_has_a_result(results):
         assert not result.problem
         low, high = result.accuracy.worst_interval()
         assert low < result.accuracy.worst < high
-        assert result.parameters["weight_decay"] in PENALTIES
+        assert result.parameters["weight_decay"] in HEAD_PENALTIES
         assert (result.n_removed > 0) == (result.remover != "none")
 
 
@@ -260,7 +260,7 @@ def test_every_remover_balances_the_same_classes():
     train, test = rows(0, rho=0.9), rows(1, rho=0.0)
     by_hand = LEACE(balance="group").fit(train.Z, train.y, concept=train.concept)
     left = train._replace(Z=by_hand.transform(train.Z))
-    head = tune_head(ERM(random_state=0), {"weight_decay": PENALTIES}, left).head
+    head = tune_head(ERM(random_state=0), {"weight_decay": HEAD_PENALTIES}, left).head
     expected = group_accuracy(test.y, head.predict(by_hand.transform(test.Z)), test.concept).worst
     balanced, plain = (compare(train, test, None, ["LEACE"], ["ERM"], balance=b)[0] for b in ("group", "none"))
     assert balanced.accuracy.worst == pytest.approx(expected)

@@ -11,7 +11,7 @@ from scipy.stats import t as student
 from unspur.criteria import DirectionTests, require_testable
 from unspur.datasets import make_toy
 from unspur.exceptions import GroupSizeError
-from unspur.rows import Columns, MemoryRows
+from unspur.rows import MemoryRows, RowLabels
 from unspur.solvers.held_out_losses import GroupLosses
 from unspur.solvers.statistics import CellCounts
 
@@ -21,7 +21,7 @@ CENTRE = np.zeros(5)
 def rows_with_folds(n=900, folds=1, seed=0, weight=None, **options):
     toy = make_toy(n, d=5, random_state=seed, **options)
     fold = np.arange(n) % (folds + 1) if folds == 1 else np.arange(n) % folds + 1
-    rows = MemoryRows(toy.Z, Columns.of(toy.y, toy.concept, weight, fold))
+    rows = MemoryRows(toy.Z, RowLabels.of(toy.y, toy.concept, weight, fold))
     return toy, fold, rows, CellCounts.of(rows)
 
 
@@ -74,7 +74,7 @@ def test_statistics_equal_the_formulas_of_the_paper_with_scalars_from_training_r
     assert_allclose(verdict.informative.t, t_by_hand(own - np.log(2), y, c), rtol=1e-5)
     assert_allclose(verdict.specific.t, t_by_hand(own - other, y, c, 0.03), rtol=1e-5)
     degrees = degrees_by_hand(own - other, y, c)
-    assert_allclose(verdict.specific.degrees, degrees, rtol=1e-5)
+    assert_allclose(verdict.specific.df, degrees, rtol=1e-5)
     assert_allclose(verdict.specific.p, student.cdf(verdict.specific.t, degrees), rtol=1e-5)
     assert_allclose(verdict.losses[0, 3], own[(y == 1) & (c == 1)].mean(), rtol=1e-5)
     assert verdict.proper
@@ -202,7 +202,7 @@ def in_many_folds(seed, *, signal):
     y, concept = np.tile([0, 0, 1, 1], n // 4), np.tile([0, 1, 0, 1], n // 4)
     fold = 1 + rng.permutation(np.repeat(np.arange(folds), n // folds))
     z = rng.standard_normal((n, 1)) + signal * (2.0 * concept[:, None] - 1.0)
-    rows = MemoryRows(z, Columns.of(y, concept, fold=fold))
+    rows = MemoryRows(z, RowLabels.of(y, concept, fold=fold))
     without = [
         z[(fold != k) & (concept == 1)].mean(0) - z[(fold != k) & (concept == 0)].mean(0) for k in 1 + np.arange(folds)
     ]
@@ -226,7 +226,7 @@ def test_a_null_direction_is_accepted_at_most_at_the_level():
         y, concept = rng.integers(2, size=(2, 600))
         z = rng.standard_normal((600, 5))
         z[:, 0] += 0.8 * (y + concept - 1)
-        rows = MemoryRows(z, Columns.of(y, concept, fold=np.ones(600, dtype=int)))
+        rows = MemoryRows(z, RowLabels.of(y, concept, fold=np.ones(600, dtype=int)))
         tests = DirectionTests()
         losses = tests.losses(rows, CellCounts.of(rows), np.eye(5)[[0]], CENTRE)
         wrong += tests.test("spurious", losses).proper
@@ -249,7 +249,7 @@ def groups_of(sizes, weight=None):
     """Held-out rows with given sizes of the groups 00, 01, 10, 11."""
     group = np.repeat(np.arange(4), sizes)
     rows = np.random.default_rng(0).standard_normal((len(group), 5))
-    return MemoryRows(rows, Columns.of(group >> 1, group & 1, weight, fold=np.ones(len(group), dtype=int)))
+    return MemoryRows(rows, RowLabels.of(group >> 1, group & 1, weight, fold=np.ones(len(group), dtype=int)))
 
 
 def test_small_groups_are_named_with_their_size_and_a_remedy():
@@ -284,11 +284,11 @@ def test_degrees_of_freedom_are_those_of_the_groups_that_vary_most():
     rows = groups_of([3000, 10, 3000, 3000])
     tests = DirectionTests()
     specific = tests.test("main", tests.losses(rows, CellCounts.of(rows), np.eye(5)[[0]], CENTRE)).specific
-    assert 8 < specific.degrees < 12
+    assert 8 < specific.df < 12
     assert specific.p > norm.cdf(-abs(specific.t))
-    assert_allclose(specific.scaled(0.05, 1.0), specific.t / -student.ppf(0.05, specific.degrees))
+    assert_allclose(specific.scaled(0.05, 1.0), specific.t / -student.ppf(0.05, specific.df))
     even = groups_of([3000] * 4)
-    assert tests.test("main", tests.losses(even, CellCounts.of(even), np.eye(5)[[0]], CENTRE)).specific.degrees > 5000
+    assert tests.test("main", tests.losses(even, CellCounts.of(even), np.eye(5)[[0]], CENTRE)).specific.df > 5000
 
 
 def test_folds_that_share_their_noise_widen_the_second_test():
@@ -299,7 +299,7 @@ def test_folds_that_share_their_noise_widen_the_second_test():
     assert tests.losses(rows, counts, same, CENTRE).shared_noise == pytest.approx(0, abs=1e-9)
     share = 0.5
     wide = np.random.default_rng(0).standard_normal((4000, 10))
-    columns = Columns.of(*np.random.default_rng(1).integers(2, size=(2, 4000)), fold=np.arange(4000) % 5 + 1)
+    columns = RowLabels.of(*np.random.default_rng(1).integers(2, size=(2, 4000)), fold=np.arange(4000) % 5 + 1)
     # The same true part in all, and noise that two folds of five have three quarters of in common.
     noise = np.linalg.cholesky(0.75 * np.ones((5, 5)) + 0.25 * np.eye(5))
     apart = np.hstack([np.sqrt(1 - share) * same, np.sqrt(share) * noise])

@@ -273,7 +273,7 @@ def test_labels_of_several_classes_are_coded_in_their_order():
     ("values", "missing"), [(["a", "b", "-1"], -1), ([0, 1, -1], "-1"), (["a", "nan", "b"], float("nan"))]
 )
 def test_a_code_of_another_type_than_the_labels_is_warned_of(values, missing):
-    with pytest.warns(MissingCodeWarning, match="never is .* in 1 rows, which count as a class"):
+    with pytest.warns(MissingCodeWarning, match="is never .* in 1 row; these are treated as a class"):
         class_label(np.array(values), "sea", 3, missing=missing)
     class_label(np.array(["a", "b", "c"]), "sea", 3, missing=-1)  # warnings are errors here
 

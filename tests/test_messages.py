@@ -224,9 +224,9 @@ CASES = {
     "clusters in both sets": Case(
         InputError,
         films(9),
-        "36 clusters are among the training rows and among the validation rows, such as 0: directions would "
-        "be tested on clusters that they were estimated from. Leave them out of one of the two sets; if they are "
-        "different clusters, give them different labels.",
+        "36 clusters are among the training rows and among the validation rows, such as 0: tests on them "
+        "would not be independent of the fit. Leave them out of one of the two sets; if they are different clusters, "
+        "give them different labels.",
         validation=films(9),
         typed="36 values of film are among the training rows and the validation rows, such as '0'; the validation set "
         "would not be independent. Pass validation rows from other clusters, or no validation rows, to hold out whole "
@@ -240,8 +240,8 @@ CASES = {
     "copies": Case(
         ClusterWarning,
         {name: np.concatenate([values, values]) for name, values in BIRDS.items()},
-        "600 of 1,200 training rows are exact copies of others. Copies count as one cluster in the tests, and share a "
-        "fold unless cv says otherwise. Drop them, or say with {clusters} which rows belong together.",
+        "600 of 1,200 training rows are exact duplicates of others. Duplicates count as one cluster in the tests, and "
+        "share a fold unless cv says otherwise. Drop them, or say with {clusters} which rows belong together.",
     ),
     "fewer clusters than folds": Case(
         ClusterWarning,

@@ -24,7 +24,7 @@ from unspur._data import decode_fit_arguments
 from unspur.heads import ERM
 from unspur.removers import Remover
 from unspur.removers.leace import ClosedFormTrace
-from unspur.removers.seen_rows import check_and_remember
+from unspur.removers.seen_rows import hash_finite_rows
 from unspur.subspace import AffineMap, Subspace
 
 
@@ -41,7 +41,7 @@ class MeanGap(Remover):
         self._set_removal(AffineMap.removing(spurious, X.mean(axis=0)), spurious, Subspace.empty(X.shape[1]))
         self.trace_ = ClosedFormTrace("MeanGap", 1, 1, (), X.shape[1], 1.0)
         self.classes_, self.concept_classes_ = (), label.classes
-        self._store_row_hashes(check_and_remember(self, X))
+        self._store_row_hashes(hash_finite_rows(self, X))
         return self
 
 

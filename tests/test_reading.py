@@ -8,7 +8,8 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from unspur import _reading
-from unspur._reading import brief, load_npy, parse_json, read_json, read_text, require_kinds
+from unspur._reading import load_npy, parse_json, read_json, read_text, require_kinds
+from unspur._text import brief
 
 HEADER = "{'descr': '<f8', 'fortran_order': False, 'shape': (2, 3), }"
 

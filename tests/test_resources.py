@@ -18,7 +18,7 @@ from unspur._resources import map_blocks, one_blas_thread, one_scipy_thread
 from unspur.datasets import make_toy
 from unspur.exceptions import UnspurError
 from unspur.heads import GroupWeighted
-from unspur.rows import Columns, MemoryRows
+from unspur.rows import MemoryRows, RowLabels
 from unspur.solvers.statistics import Covariances
 
 
@@ -56,7 +56,7 @@ def test_a_fit_on_narrow_rows_has_one_thread_and_gives_the_others_back(estimator
         estimator.fit(toy.Z, toy.y, concept=np.zeros(600))
     assert blas_threads() == 2
     seen.clear()
-    rows = MemoryRows(toy.Z, Columns.of(toy.y, toy.concept))
+    rows = MemoryRows(toy.Z, RowLabels.of(toy.y, toy.concept))
     Covariances.of(rows)  # control: outside of a fit
     assert set(seen) == {2}
 
@@ -106,7 +106,7 @@ def test_blocks_run_one_by_one_where_threads_are_not_ours():
 def test_sums_are_the_same_to_the_last_bit_for_any_number_of_threads():
     rng = np.random.default_rng(0)
     y, concept = rng.integers(0, 2, (2, 5000))
-    rows = MemoryRows(rng.normal(size=(5000, 30)).astype(np.float32), Columns.of(y, concept), block_rows=300)
+    rows = MemoryRows(rng.normal(size=(5000, 30)).astype(np.float32), RowLabels.of(y, concept), block_rows=300)
     several = Covariances.of(rows)
     with threadpool_limits(1, user_api="blas"):
         one = Covariances.of(rows)

@@ -268,7 +268,7 @@ def test_the_scale_of_rows_does_not_depend_on_their_order():
 
 def test_copies_are_warned_of_once():
     rows = np.append(np.arange(1000), np.arange(200))
-    with pytest.warns(ClusterWarning, match="exact copies"):
+    with pytest.warns(ClusterWarning, match="exact duplicates"):
         RobustClassifier(random_state=0).fit(TRAIN.Z[rows], TRAIN.y[rows], concept=TRAIN.concept[rows])
 
 

@@ -15,7 +15,7 @@ import pytest
 from trust.simulating import LEVEL, at_most, cell, compatible, percent
 from trust.worlds import World
 from unspur.criteria import DirectionTests
-from unspur.rows import Columns, MemoryRows
+from unspur.rows import MemoryRows, RowLabels
 from unspur.solvers.statistics import CellCounts
 
 PART = "size"
@@ -27,7 +27,7 @@ TESTS = DirectionTests()
 def verdicts(world, seed):
     """Both tests along the axis of both labels and along one of noise; all rows are held-out ones."""
     drawn = world.draw(np.random.default_rng([seed, world.n, 1]))
-    rows = MemoryRows(drawn.Z, Columns.of(drawn.y, drawn.concept, fold=np.ones(len(drawn.y), dtype=np.intp)))
+    rows = MemoryRows(drawn.Z, RowLabels.of(drawn.y, drawn.concept, fold=np.ones(len(drawn.y), dtype=np.intp)))
     counts, centre, axes = CellCounts.of(rows), np.zeros(world.d), np.eye(world.d)
     return [TESTS.test("spurious", TESTS.losses(rows, counts, axes[[k]], centre)) for k in (0, world.d - 1)]
 
@@ -65,7 +65,7 @@ def test_a_direction_of_one_label_is_no_boundary(tally, effort):
     for seed in range(effort.times(50, 500)):
         world = World("both", "balanced", 400, task=0.0, concept=0.5, d=2)
         drawn = world.draw(np.random.default_rng([seed, 2]))
-        rows = MemoryRows(drawn.Z, Columns.of(drawn.y, drawn.concept, fold=np.ones(len(drawn.y), dtype=np.intp)))
+        rows = MemoryRows(drawn.Z, RowLabels.of(drawn.y, drawn.concept, fold=np.ones(len(drawn.y), dtype=np.intp)))
         found = TESTS.test("spurious", TESTS.losses(rows, CellCounts.of(rows), np.eye(2)[[1]], np.zeros(2)))
         line.trial(found.proper)
     line.figure = f"accepted in {100 * line.survived / line.tried:.0f} %"

@@ -32,7 +32,7 @@ Methods with k labels
                                     few labels
 With all labels, nothing is inferred, and methods with and without have the same figures.
 
-Heads have the grids of `selection.GRIDS`, with the smaller penalties of `selection.PENALTIES` if there is only that to
+Heads have the grids of `selection.GRIDS`, with the smaller penalties of `selection.HEAD_PENALTIES` if there is only that to
 choose. A method that cannot be fitted (JSE needs ten held-out rows of each group) has no figure.
 
 Figures
@@ -64,7 +64,7 @@ from unspur import AFR, DFR, ERM, JTT, LEACE, GroupWeighted, RobustClassifier
 from unspur.embed.store import EmbeddingStore, is_store
 from unspur.exceptions import UnspurError
 from unspur.metrics import group_accuracy
-from unspur.selection import GRIDS, PENALTIES, tune_head
+from unspur.selection import GRIDS, HEAD_PENALTIES, tune_head
 from unspur_paper.datasets.resampling import agreeing
 from unspur_paper.experiments.stores import store_folder
 from unspur_paper.rows import Rows
@@ -77,7 +77,7 @@ STRENGTH, DRAWS = 0.9, range(10, 15)
 LABELS: tuple[int | None, ...] = (50, 200, 1000, None)
 #: Training, validation and test rows of pairs.
 PAIRS = (3000, 1000, 4000)
-PENALTY = {"weight_decay": PENALTIES}
+PENALTY = {"weight_decay": HEAD_PENALTIES}
 
 
 def pairs(number: int, embeddings: Path) -> tuple[Rows, Rows, Rows]:

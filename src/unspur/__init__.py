@@ -45,7 +45,7 @@ __all__ = [  # noqa: PLE0604 — the registry has strings
 
 #: Public names by module. A module is imported when one of its names is first used: shell completion imports this
 #: package too, and should not wait for scikit-learn.
-_HOMES = {
+_NAMES_BY_MODULE = {
     "heads": tuple(HEADS),
     "removers": tuple(REMOVERS),
     "robust": ("RobustClassifier", "load"),
@@ -65,10 +65,10 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Import a public name or module on first use."""
-    for home, names in _HOMES.items():
-        if name == home or name in names:
-            module = import_module(f"unspur.{home}")
-            globals()[name] = value = module if name == home else getattr(module, name)
+    for path, names in _NAMES_BY_MODULE.items():
+        if name == path or name in names:
+            module = import_module(f"unspur.{path}")
+            globals()[name] = value = module if name == path else getattr(module, name)
             return value
     raise AttributeError(f"module 'unspur' has no attribute {name!r}")
 

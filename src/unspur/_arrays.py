@@ -15,7 +15,7 @@ import array_api_compat
 import array_api_compat.numpy
 import numpy as np
 
-from unspur._typing import Array, FloatArray
+from unspur._typing import Array, FloatArray, IntArray
 from unspur.exceptions import InputError
 
 #: From this many numbers on, matrix-vector products one by one beat one product with a thin matrix (OpenBLAS packs
@@ -29,6 +29,8 @@ MIN_ONE_HOT_LINES, MAX_ONE_HOT_WIDTH = 4, 8
 CHUNK_ROWS = 2048
 #: What DLPack calls memory of a CUDA device.
 DLPACK_CUDA = 2
+#: Relative rounding error of types that are widened before rows are summed.
+HALF_PRECISION = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 #: Looked up once for each type of array: asking takes some microseconds, and a sum asks often.
 _namespaces: dict[type, Any] = {np.ndarray: array_api_compat.numpy}
 
@@ -233,6 +235,11 @@ def sum_by(codes: Array, values: Array, width: int) -> Array:
         return np.stack([np.bincount(codes, weights=line, minlength=width) for line in values])
     # For tensors never bincount, which waits for the device to say how long its result is and adds in no fixed order.
     return values @ to_device(np.eye(width), values)[codes]
+
+
+def renumbered(codes: Array) -> IntArray:
+    """Codes 0, 1, … without gaps, shape (n,), in the order of the values."""
+    return np.unique(codes, return_inverse=True)[1].reshape(-1).astype(np.intp)
 
 
 def rows_at(x: Array, rows: Any) -> Array:

@@ -26,17 +26,17 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from unspur._arrays import is_tensor, rows_at, to_numpy
+from unspur._arrays import is_tensor, renumbered, rows_at, to_numpy
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
-from unspur._validation import checked_weights, checked_z, require_finite, require_same_columns
+from unspur._validation import check_rows, checked_weights, require_finite, require_same_columns
 from unspur.clusters import (
     cluster_codes,
     cluster_labels,
-    copies,
-    different_rows,
+    distinct_row_indices,
+    duplicate_clusters,
     folds_by_cluster,
     has_continuous_columns,
-    held_out,
+    held_out_mask,
 )
 from unspur.exceptions import InputError, InputWarning, LabelError, Parameter
 from unspur.labels import (
@@ -50,7 +50,17 @@ from unspur.labels import (
     require_no_missing,
     require_values,
 )
-from unspur.rows import Columns, RowSource, StackedRows, StoredRows, Weighting, backend_of, persisted, rows_of, to_host
+from unspur.rows import (
+    RowLabels,
+    RowSource,
+    StackedRows,
+    StoredRows,
+    Weighting,
+    backend_of,
+    persisted,
+    rows_of,
+    to_host,
+)
 from unspur.solvers.coordinates import Geometry
 from unspur.solvers.statistics import Moments
 from unspur.subspace import AffineMap
@@ -75,7 +85,7 @@ class LabelledData:
     clusters : cluster of each row, shape (n,), as a code in estimators; None if rows are independent.
     clusters_are_duplicates : whether the clusters are duplicate rows found here, rather than given by the user.
     suffix : end of the user's argument names, "_val" for a validation set.
-    weight_unit : what a weight of one was when it was passed.
+    weight_unit : sample weight that was scaled to one.
     inferred : probabilities (n, m) of the m classes of `concept`, used where it is not known; None if not inferred.
     expected_counts : expected number of rows in each group, shape (n_classes, n_concepts), if the weights give groups
         equal totals already (`with_inferred_groups`); else None.
@@ -124,7 +134,7 @@ class LabelledData:
         return len(self.main.classes)
 
     @property
-    def live(self) -> BoolArray:
+    def contributes(self) -> BoolArray:
         """Whether a row counts for anything, shape (n,): it has weight, and a concept of it is known or inferred."""
         known = np.full(len(self), not self.concepts or self.inferred is not None)
         for label in self.concepts:
@@ -190,16 +200,16 @@ class LabelledData:
         """The rows whose concepts are known."""
         return self if self.concept_known.all() else self.select(self.concept_known)
 
-    def arguments(self, suffix: str = "", *, clusters: bool = True, copies: bool = True) -> dict[str, Any]:
+    def arguments(self, suffix: str = "", *, clusters: bool = True, duplicate_clusters: bool = True) -> dict[str, Any]:
         """Keyword arguments of `fit`, weights and clusters included; `suffix` is "_val" for held-out rows.
 
-        Without `copies`, clusters of duplicate rows are left out, for a method that finds them itself and says so. In
-        transformed rows it may not: copies there differ in their last bits.
+        Without `duplicate_clusters`, clusters of duplicate rows are left out, for a method that finds them itself and
+        says so. In transformed rows it may not: copies there differ in their last bits.
         """
         given = {"X": self.X, "y": self.y, "concept": {label.name: label for label in self.concepts}}
         if not np.all(self.weight == 1.0):
             given["sample_weight"] = self.weight
-        if clusters and self.clusters is not None and (copies or not self.clusters_are_duplicates):
+        if clusters and self.clusters is not None and (duplicate_clusters or not self.clusters_are_duplicates):
             given["clusters"] = self.clusters
         return {f"{name}{suffix}": value for name, value in given.items()}
 
@@ -243,7 +253,7 @@ class LabelledData:
             self._geometries[balanced] = geometry
         return self._geometries[balanced]
 
-    def after(self, removal: AffineMap) -> Self:
+    def with_removal(self, removal: AffineMap) -> Self:
         """The same rows, to be fitted after a removal; what is known of their geometry is kept."""
         rows = replace(self, removal=removal)
         itemsize = 4 if self.X.dtype.itemsize < 8 else 8
@@ -298,7 +308,7 @@ class LabelledData:
         rows: Any = live if copied else slice(None)
         targets = np.stack([self.concept.codes[rows], self.main.codes[rows]]).astype(np.float64)
         z = rows_at(self.X, rows) if copied else self.X
-        return rows_of(z, Columns(targets, cell[rows], self._group_weight[rows], 0))
+        return rows_of(z, RowLabels(targets, cell[rows], self._group_weight[rows], 0))
 
     def reweighted(self, weight: FloatArray) -> Self:
         """The same rows with other weights."""
@@ -322,7 +332,7 @@ class LabelledData:
             order = order[np.argsort(self.group[order], kind="stable")]
             fold[order] = np.arange(len(order)) % number
         else:
-            code = np.unique(self.clusters[live], return_inverse=True)[1].reshape(-1)
+            code = renumbered(self.clusters[live])
             fold[live] = folds_by_cluster(code, self.group[live], np.full(number, 1.0 / number), rng)
         return fold
 
@@ -376,7 +386,7 @@ class LabelledData:
 
         clusters = None
         if self.clusters is not None or other.clusters is not None:
-            clusters = np.concatenate(_codes_for_both(self, other))
+            clusters = np.concatenate(_common_cluster_codes(self, other))
         inferred = None
         if self.inferred is not None:
             nothing = np.zeros((len(other), self.inferred.shape[1]))
@@ -401,8 +411,8 @@ class LabelledData:
         return data
 
     def held_out_mask(self, share: float, rng: np.random.Generator) -> BoolArray:
-        """Mask of a random share of each group, shape (n,), in whole clusters; see `clusters.held_out`."""
-        return held_out(np.where(self.weight > 0, self.group, -1), share, rng, self.clusters)
+        """Mask of a random share of each group, shape (n,), in whole clusters; see `clusters.held_out_mask`."""
+        return held_out_mask(np.where(self.weight > 0, self.group, -1), share, rng, self.clusters)
 
     def split(self, share: float, rng: np.random.Generator) -> tuple[Self, Self]:
         """Training rows and held-out rows, `share` of every group; groups of two or more rows are in both.
@@ -458,8 +468,8 @@ class LabelledData:
         if self.clusters is not None or hashes is None:
             return self
         labels = self.concepts if self.y is None else (self.y, *self.concepts)
-        found = copies(hashes, (np.where(label.present, label.codes, np.nan) for label in labels))
-        if found is None or not has_continuous_columns(fetched_rows(self.X, different_rows(hashes))):
+        found = duplicate_clusters(hashes, (np.where(label.present, label.codes, np.nan) for label in labels))
+        if found is None or not has_continuous_columns(rows_on_host(self.X, distinct_row_indices(hashes))):
             return self
         return replace(self, clusters=found, clusters_are_duplicates=True)
 
@@ -468,13 +478,12 @@ class LabelledData:
         return replace(self, clusters=None, clusters_are_duplicates=False) if self.clusters_are_duplicates else self
 
 
-def _codes_for_both(one: LabelledData, other: LabelledData) -> tuple[IntArray, IntArray]:
+def _common_cluster_codes(one: LabelledData, other: LabelledData) -> tuple[IntArray, IntArray]:
     """Clusters of two sets that are named alike; rows of a set without clusters are independent of each other."""
     if one.clusters is not None and other.clusters is not None:
         return one.clusters, other.clusters
     one, other = (
-        rows if rows.clusters is None else replace(rows, clusters=np.unique(rows.clusters, return_inverse=True)[1])
-        for rows in (one, other)
+        rows if rows.clusters is None else replace(rows, clusters=renumbered(rows.clusters)) for rows in (one, other)
     )
     first = max(int(rows.clusters.max()) for rows in (one, other) if rows.clusters is not None) + 1
     independent = first + np.arange(len(one) + len(other))
@@ -489,6 +498,13 @@ def fit_arguments(
 ) -> dict[str, Any]:
     """Arguments of `fit` for one set of rows, by the names that `decode_fit_arguments` has for them."""
     return {"X": X, "y": y, "concept": concept, "sample_weight": sample_weight, "clusters": clusters}
+
+
+def require_complete(validation: Mapping[str, Any], needed: Sequence[str]) -> None:
+    """Raise InputError unless a validation set, as `fit_arguments`, has what is needed."""
+    if any(validation[name] is None for name in needed):
+        *first, last = (f"{name}_val" for name in needed)
+        raise InputError(f"A validation set needs {', '.join(first)} and {last} together.")
 
 
 def decode_fit_arguments(
@@ -516,7 +532,7 @@ def decode_fit_arguments(
     require_values(y, called)
     require_values(concept, f"concept{suffix}")
     y, concept, sample_weight, clusters = to_host(y, concept, sample_weight, clusters)
-    X = persisted(checked_z(estimator, X, reset=like is None))
+    X = persisted(check_rows(estimator, X, reset=like is None))
     n_rows = len(X)
     if y is None and needs_y:
         raise LabelError(f"{type(estimator).__name__} requires y to be passed, but the target y is None.")
@@ -564,14 +580,14 @@ def some_rows(X: Array, number: int = 2000) -> Array:
         with closing(X.blocks()) as blocks:
             return next(iter(blocks))[1][:number]
     if is_tensor(X) or isinstance(X, np.ndarray):
-        return fetched_rows(X, np.linspace(0, len(X) - 1, min(len(X), number)).astype(np.intp))
+        return rows_on_host(X, np.linspace(0, len(X) - 1, min(len(X), number)).astype(np.intp))
     return _copied_to_host(X[:number])
 
 
-def fetched_rows(X: Array, numbers: IntArray) -> Array:
+def rows_on_host(X: Array, numbers: IntArray) -> Array:
     """Rows by increasing number, copied to the host, shape (m, d)."""
     if isinstance(X, StoredRows):
-        return X.select(numbers).between(slice(0, len(numbers)))
+        return X.select(numbers).read_slice(slice(0, len(numbers)))
     return _copied_to_host(rows_at(X, numbers) if is_tensor(X) else X[numbers])
 
 
@@ -613,14 +629,14 @@ def decode_rows(
     *,
     missing: Any = None,
     like: LabelledData | None = None,
-    least: int = 2,
+    min_classes: int = 2,
     needs_concept: bool = True,
 ) -> LabelledData:
     """Decode rows in memory: a tuple (X, y, concept) or (X, y, concept, clusters), or `LabelledData`.
 
     `names` are those of the main label and of the concept. Several concepts bring their names in a mapping or a
     DataFrame; columns of an array need a list of names. `like` has the classes to expect; without it, each label must
-    have at least `least` classes. The concept may be None unless `needs_concept`.
+    have at least `min_classes` classes. The concept may be None unless `needs_concept`.
     """
     if isinstance(rows, LabelledData):
         X, y, clusters = rows.X, rows.y, rows.clusters
@@ -644,7 +660,7 @@ def decode_rows(
     whose = "" if like is None else f" of the {what} rows"
 
     def decoded(values: Any, name: str, **options: Any) -> ClassLabel:
-        return replace(class_label(values, name + whose, len(X), least=least, **options), name=name)
+        return replace(class_label(values, name + whose, len(X), min_classes=min_classes, **options), name=name)
 
     label = decoded(y, main, classes=None if like is None else like.main.classes)
     if not label.present.all():

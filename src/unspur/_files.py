@@ -27,7 +27,8 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from unspur._reading import brief, parse_json, require_kinds
+from unspur._reading import parse_json, require_kinds
+from unspur._text import brief
 from unspur._typing import Array
 from unspur.exceptions import ArtifactError, BusyError, DiskError, OutputExistsError, Parameter
 

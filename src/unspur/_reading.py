@@ -27,7 +27,7 @@ from typing import IO, Any, TextIO
 
 import numpy as np
 
-from unspur._text import brief as brief  # noqa: PLC0414 — for others
+from unspur._text import brief
 from unspur._typing import Array, FloatArray
 from unspur.exceptions import InputError
 
@@ -54,7 +54,7 @@ MAX_HEADER_CHARACTERS = 2 * 2**20
 #: Names among which a similar one is looked for: among a million that takes seconds.
 MAX_NAMES_COMPARED = 10_000
 #: Kinds of values for `require_kinds`.
-NUMBER, MAYBE_NUMBER, MAYBE_TEXT = (int, float), (int, float, type(None)), (str, type(None))
+NUMBER, MAYBE_NUMBER = (int, float), (int, float, type(None))
 #: What NumPy raises for a damaged header.
 _HEADER_ERRORS = (ValueError, TypeError, OverflowError, SyntaxError, RecursionError, MemoryError, tokenize.TokenError)
 

@@ -45,7 +45,7 @@ HEADS = {
 REMOVER_POINTS, HEAD_POINTS = "unspur.removers", "unspur.heads"
 
 
-def offered(group: str, own: Mapping[str, Any]) -> dict[str, EntryPoint]:
+def entry_points_by_name(group: str, own: Mapping[str, Any]) -> dict[str, EntryPoint]:
     """Entry points of installed packages by name, without those whose name is taken; a warning names these."""
     found: dict[str, EntryPoint] = {}
     for point in _entry_points(group, _search_path()):
@@ -98,16 +98,16 @@ class Registry(Mapping[str, Any]):
         self.own, self._group, self._base = dict(own), group, base
 
     def __iter__(self) -> Iterator[str]:
-        return iter((*self.own, *offered(self._group, self.own)))
+        return iter((*self.own, *entry_points_by_name(self._group, self.own)))
 
     def __len__(self) -> int:
         return len(list(iter(self)))
 
     def __contains__(self, name: object) -> bool:
-        return name in self.own or name in offered(self._group, self.own)
+        return name in self.own or name in entry_points_by_name(self._group, self.own)
 
     def __getitem__(self, name: str) -> Any:
-        return self.own[name] if name in self.own else self._load(offered(self._group, self.own)[name])
+        return self.own[name] if name in self.own else self._load(entry_points_by_name(self._group, self.own)[name])
 
     def _load(self, point: EntryPoint) -> Any:
         """The class of an entry point; InputError if it cannot be imported or is not such a class."""
@@ -147,6 +147,6 @@ class Registry(Mapping[str, Any]):
         except Exception as error:
             if name in self.own:
                 raise
-            package = _package(offered(self._group, self.own)[name])
+            package = _package(entry_points_by_name(self._group, self.own)[name])
             said = f"{type(error).__name__}: {brief(error)}"
             raise InputError(f"{name} of {package} failed ({said}). Ask its authors, or remove it.") from error

@@ -18,12 +18,11 @@ from sklearn.utils._param_validation import HasMethods, Interval, Options, StrOp
 from sklearn.utils.validation import validate_data
 
 from unspur._arrays import as_tensor, is_of, to_numpy
-from unspur._reading import brief
-from unspur._text import is_number
+from unspur._text import brief, is_number
 from unspur._typing import Array, FloatArray
 from unspur.exceptions import ArgumentError, InputError, NotFiniteError
 from unspur.options import SGD, SOLVER
-from unspur.rows import Columns, FileRows, RowSource, backend_of, rows_of
+from unspur.rows import FileRows, RowLabels, RowSource, backend_of, rows_of
 from unspur.solvers.sgd import SGDSettings
 from unspur.solvers.statistics import ColumnFaults
 
@@ -61,10 +60,10 @@ FIT_METADATA = {
     "clusters_val": True,
 }
 #: Attribute of an estimator whose columns have names that are not text: scikit-learn's `feature_names_in_` are texts.
-OTHER_NAMES = "_column_names_in"
+NON_TEXT_NAMES_ATTR = "_column_names_in"
 
 
-def checked_z(estimator: BaseEstimator, X: Array, *, reset: bool) -> Array:
+def check_rows(estimator: BaseEstimator, X: Array, *, reset: bool) -> Array:
     """Rows as a two-dimensional floating-point array, copied only if necessary, on their own backend.
 
     CUDA arrays of libraries other than torch become tensors that share their memory.
@@ -77,12 +76,12 @@ def checked_z(estimator: BaseEstimator, X: Array, *, reset: bool) -> Array:
     if np.ma.isMaskedArray(X) and np.ma.getmaskarray(X).any():
         raise InputError(f"X has {np.ma.getmaskarray(X).sum()} masked values. Drop those rows or fill the values in.")
     kinds = [np.float64, np.float32, np.float16]
-    z = in_numbers(estimator, X, reset=reset, dtype=kinds)
+    z = validate_numeric(estimator, X, reset=reset, dtype=kinds)
     # A map of a file stays one: scikit-learn strips the type, which knows the file's name.
     return X if isinstance(X, np.memmap) and X.dtype == z.dtype else z
 
 
-def in_numbers(estimator: BaseEstimator, X: Array, *, reset: bool, dtype: list[Any]) -> Array:
+def validate_numeric(estimator: BaseEstimator, X: Array, *, reset: bool, dtype: list[Any]) -> Array:
     """Rows validated by scikit-learn; an error about text names the column.
 
     scikit-learn compares names of columns that are text. Other names, such as the numbers of a DataFrame without names,
@@ -99,11 +98,11 @@ def in_numbers(estimator: BaseEstimator, X: Array, *, reset: bool, dtype: list[A
             raise InputError(found) from error
         raise
     if reset:
-        estimator.__dict__.pop(OTHER_NAMES, None)
+        estimator.__dict__.pop(NON_TEXT_NAMES_ATTR, None)
     if names and not isinstance(names[0], str):
         if reset:
-            setattr(estimator, OTHER_NAMES, names)
-        elif hasattr(estimator, OTHER_NAMES):
+            setattr(estimator, NON_TEXT_NAMES_ATTR, names)
+        elif hasattr(estimator, NON_TEXT_NAMES_ATTR):
             require_same_columns({"the rows of the fit": estimator, "X": X})
     return z
 
@@ -165,7 +164,7 @@ def column_names(rows: Any) -> list[Any] | None:
     """Names of the columns of a DataFrame, an Arrow table or rows in files, or those of a fit; else None."""
     if hasattr(rows, "loc"):  # of pandas, where a column may have the name of an attribute below
         return list(rows.columns)
-    for attribute in ("feature_names_in_", OTHER_NAMES, "feature_names", "column_names", "columns"):
+    for attribute in ("feature_names_in_", NON_TEXT_NAMES_ATTR, "feature_names", "column_names", "columns"):
         if hasattr(rows, attribute):
             names = getattr(rows, attribute)
             return None if names is None else list(names)
@@ -196,7 +195,7 @@ def require_finite(estimator: BaseEstimator, z: Array, name: str = "X") -> None:
 
         if all(per_chunk(z, is_finite)):
             return
-    rows = without_labels(z)
+    rows = unlabelled_source(z)
     if isinstance(rows, FileRows):
         rows.check()  # knows file and row group of a fault, and whether it has looked before
         return
@@ -213,11 +212,11 @@ def is_finite(z: Array) -> bool:
         return bool(np.isfinite(z.sum()))
 
 
-def without_labels(z: Array) -> RowSource:
+def unlabelled_source(z: Array) -> RowSource:
     """Rows for statistics that look at no label: one number stands for those of all rows."""
     n, one = len(z), np.ones(1)
     labels, cell = np.broadcast_to(one, n), np.broadcast_to(np.zeros(1, np.intp), n)
-    return rows_of(z, Columns(labels[None], cell, labels, 0))
+    return rows_of(z, RowLabels(labels[None], cell, labels, 0))
 
 
 def checked_weights(given: Array | None, name: str, n: int, *, relative: bool = True) -> FloatArray:

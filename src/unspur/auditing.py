@@ -1,11 +1,11 @@
-"""Audit: which columns travel with the task, are visible in the embedding, and are used by an unweighted head.
+"""Audit: which columns are associated with the task, are visible in the embedding, and are used by an unweighted head.
 
 Each column is asked three questions, on the rows where it is known:
 
-*travels*: is it associated with the task? Cramér's V, and Fisher's exact test of each class against each value.
+*associated*: does it depend on the task? Cramér's V, and Fisher's exact test of each class against each value.
 
 *visible*: does a linear probe predict it from the rows, where every combination of task and value weighs the same?
-Without these weights, anything that travels with the task would be visible through the task alone.
+Without these weights, anything associated with the task would be visible through the task alone.
 
 *used*: does an unweighted head (ERM) err more often where the column contradicts the task? Within a class of the task,
 a row is *aligned* if its value is more frequent in that class than overall, and *conflicting* otherwise. The gap is the
@@ -14,7 +14,7 @@ cross-fitted, once for all columns.
 
 A column is flagged if all three are significant. The largest of its three p-values is a p-value of "at least one of the
 three does not hold", and Holm's procedure corrects it for the number of columns. Whether a flagged column is
-spurious is not for a test to say: high cheekbones travel with smiling, and rightly so.
+spurious is not for a test to say: high cheekbones are associated with smiling, and rightly so.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from scipy.special import chdtr, chndtrinc
 from scipy.stats import hypergeom, norm
 from scipy.stats import t as student
 
-from unspur._arrays import is_missing
+from unspur._arrays import is_missing, renumbered
 from unspur._data import TEST_SHARE, LabelledData, as_matrix
 from unspur._reading import quoted
 from unspur._resources import one_thread_if_small
 from unspur._text import WIDTH, counted, display_width, filled, lines_of, one_line, padded
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
-from unspur.clusters import cluster_codes, one_per_row, row_hashes
+from unspur.clusters import as_column, cluster_codes, row_hashes
 from unspur.criteria import SMALLEST_GROUP
 from unspur.exceptions import GroupSizeError, InputError, LabelError, Parameter
 from unspur.heads import ERM
@@ -54,7 +54,7 @@ from unspur.labels import (
 )
 from unspur.metrics import leakage
 from unspur.metrics.groups import mean_interval, p_above
-from unspur.metrics.leakage import fewer_by_clusters
+from unspur.metrics.leakage import cluster_effective_rows, fold_pairs
 from unspur.metrics.probes import scale_notes
 from unspur.selection import cross_fit
 from unspur.solvers.held_out_losses import HeldOutClusters
@@ -63,7 +63,7 @@ Kind: TypeAlias = Literal["classes", "number"]
 
 #: Fewest rows (or clusters) of a class and a value for both to be compared.
 MIN_CELL_ROWS = 10
-#: Whole numbers with more different values are numbers, and of classes only the most frequent ones stay apart.
+#: Whole numbers with more distinct values are numbers, and of classes only the most frequent ones stay apart.
 MAX_VALUES = 20
 #: Numbers are cut into this many bins, at their quantiles.
 BINS = 3
@@ -71,7 +71,7 @@ BINS = 3
 #: standard deviation and class.
 MAX_P_EXACT, MAX_EXACT_CLASSES, GRID_POINTS = 0.2, 10, 100
 #: Folds of the head and of the probes.
-FOLDS = 5
+AUDIT_FOLDS = 5
 #: Most rows of a probe, and up to how many of them it is cross-fitted. With more it is trained on one half and tested
 #: on the other, since cross-fitted rows tell as much as half as many tested once, and folds take five times as long.
 MAX_PROBE_ROWS, MAX_CROSS_FITTED_ROWS = 3000, 1000
@@ -87,7 +87,7 @@ NAME_WIDTH = 20
 _LEADING_ZERO = re.compile(r"[+-]?0\d")
 _ISO_DATE = re.compile(r"\d{4}-\d\d(-\d\d)?(\D|$)")
 
-FLAGGED = "travels with the task, visible, and used: you decide whether it is spurious"
+FLAGGED = "associated with the task, visible, and used: you decide whether it is spurious"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class AuditedColumn:
     values : its values, or its bins, as text.
     rows : number of rows in which it is known.
     smallest_group : rows of the rarest combination of a class of the task and a value, before rare values are pooled;
-        of exact copies one counts.
+        of exact duplicates one counts.
     association : Cramér's V with the task, from 0 (independent) to 1, corrected for its bias; the test is two-sided.
     visibility : balanced accuracy of a linear probe; None if there was no time to train one (see `audit`).
     chance : accuracy of guessing, one over the number of values that are compared; a note names those left out.
@@ -179,7 +179,7 @@ class Audit:
 
     @property
     def flagged(self) -> tuple[AuditedColumn, ...]:
-        """Columns that travel with the task, are visible, and are used."""
+        """Columns that are associated with the task, are visible, and are used."""
         return tuple(column for column in self.columns if column.flagged)
 
     @property
@@ -237,15 +237,12 @@ class Audit:
             return "No column could be judged."
         corrected = f"level {self.level:g}, corrected for {counted(len(self.columns), 'column')}"
         if not self.flagged:
-            return f"No column travels with {self.main}, is visible, and is used ({corrected})."
+            return f"No column is associated with {self.main}, is visible, and is used ({corrected})."
         names = [one_line(column.name) for column in self.flagged]
         listed = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-        plural = len(names) > 1
-        end = "you decide whether they are spurious" if plural else FLAGGED.partition(": ")[2]
-        found = (
-            f"{listed} {'travel' if plural else 'travels'} with {self.main}, {'are' if plural else 'is'} visible, and "
-            f"{'are' if plural else 'is'} used ({corrected}): {end}."
-        )
+        are = "are" if len(names) > 1 else "is"
+        end = "you decide whether they are spurious" if len(names) > 1 else FLAGGED.partition(": ")[2]
+        found = f"{listed} {are} associated with {self.main}, {are} visible, and {are} used ({corrected}): {end}."
         return found if self.recommended is not None else f"{found} {self._why_none_is_recommended}"
 
     @property
@@ -266,7 +263,7 @@ class Audit:
 
 def _table(columns: tuple[AuditedColumn, ...], found: Audit) -> list[str]:
     """The table of an audit, with the verdict of each column below its numbers."""
-    headings = ("travels (V)", "visible (%)", "gap (points)", "smallest")
+    headings = ("association (V)", "visible (%)", "gap (points)", "smallest")
     cells = [
         (
             _bounds(column.association, 1.0, 2),
@@ -316,7 +313,7 @@ def audit(
     random_state: Any = None,
     callback: Callable[[str], object] = lambda name: None,  # noqa: ARG005
 ) -> Audit:
-    """Say of each column whether it travels with the task, is visible in the rows, and is used by an unweighted head.
+    """Say of each column whether it is associated with the task, visible in the rows, and used by an unweighted head.
 
     Association and gap cost little and are measured for every column. Linear probes are trained for the `max_probes`
     columns that come first: those for which association and gap are significant, since only they can be flagged, and
@@ -335,7 +332,7 @@ def audit(
     columns : mapping from names to columns of n values, a DataFrame, or an array (n, m). Rows in which a column is
         missing are left out for this column.
     clusters : which rows belong together (frames of one film). They are kept together in folds, and every interval and
-        test counts clusters. Without it, exact copies of a row are one cluster.
+        test counts clusters. Without it, exact duplicates of a row are one cluster.
     level : probability of flagging any column for which one of the three does not hold.
     max_rows : largest number of rows to use; a random sample of more.
     max_probes : largest number of columns to train a probe for.
@@ -366,16 +363,17 @@ def audit(
     data, given, notes = _decoded(X, y, columns, clusters, max_rows, rng)
     callback("unweighted head")
     with one_thread_if_small(data.X):
-        differences, _ = cross_fit(ERM(), data, FOLDS, rng)
+        differences, _ = cross_fit(ERM(), data, AUDIT_FOLDS, rng)
     right = differences.max(axis=1) <= 0
     recall = np.bincount(data.main.codes, weights=right) / np.bincount(data.main.codes)
     callback("columns")
     judged: list[tuple[AuditedColumn, _Cells]] = []
     reasons: dict[str, str] = {}
     for name, values in given.items():
-        cells = _cells(values, data)
-        if isinstance(cells, str):
-            reasons[name] = cells
+        try:
+            cells = _cells(values, data)
+        except _NotAuditable as reason:
+            reasons[name] = str(reason)
         else:
             judged.append((_association_and_gap(name, cells, data, right), cells))
     found = _with_probes(judged, data, level, max_probes, probe_all, rng, callback)
@@ -399,7 +397,7 @@ def _decoded(
         notes.append(f"{max_rows:,} rows were drawn at random from {len(X):,}.")
         data = data.select(chosen)
         data = replace(data, y=data.main.occurring())
-        given = {name: one_per_row(column)[chosen] for name, column in given.items()}
+        given = {name: as_column(column)[chosen] for name, column in given.items()}
     rows = np.bincount(data.main.codes)
     if rows.min() < MIN_CELL_ROWS:
         drawn = len(data) < len(X)
@@ -414,8 +412,8 @@ def _decoded(
         )
     data = data.with_duplicate_clusters(row_hashes(data.X))
     if data.clusters_are_duplicates and data.clusters is not None:
-        copies = len(data) - len(np.unique(data.clusters))
-        notes.append(f"{copies:,} rows are exact copies of others; copies of a row count once in all tests.")
+        repeated = len(data) - len(np.unique(data.clusters))
+        notes.append(f"{repeated:,} rows are exact duplicates of others; duplicates count once in all tests.")
     notes += (f"About the features: {note}" for note in scale_notes(data.X))
     return data, given, tuple(notes)
 
@@ -436,27 +434,33 @@ class _Coded:
     edges: FloatArray | None = None
 
 
-def _coded(values: Any) -> _Coded | str:
-    """The classes or bins of a column; or why it has none."""
-    array = _durations_as_numbers(one_per_row(values))
+class _NotAuditable(Exception):  # noqa: N818 — a reason, never seen by users
+    """A column cannot be judged; the message is the reason."""
+
+
+def _coded(values: Any) -> _Coded:
+    """The classes or bins of a column; raises _NotAuditable if it has none."""
+    array = _durations_as_numbers(as_column(values))
     dates = dates_in(values if hasattr(values, "dtype") and array.dtype.kind != "f" else array)
     array = array if dates is None else dates
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1:
-        return f"it is an array of shape {array.shape}, and not one value for each row"
+        raise _NotAuditable(f"it is an array of shape {array.shape}, and not one value for each row")
     missing = _missing(array)
     known, numeric, whole = _sortable(array[~missing])
     seen, inverse, counts = np.unique(known, return_inverse=True, return_counts=True)
     if len(seen) < 2:
-        return f"it is constant ({_short(seen[0])})" if len(seen) else "it is missing in all rows"
+        raise _NotAuditable(f"it is constant ({_short(seen[0])})" if len(seen) else "it is missing in all rows")
     codes = np.full(len(array), -1, dtype=np.intp)
     texts_of_dates = seen.dtype.kind == "U" and all(map(_ISO_DATE.match, seen.tolist()))
     if len(seen) > MAX_VALUES and (dates is not None or texts_of_dates):
-        return f"it has {len(seen):,} different dates; audit their year, month or hour as a column of its own"
+        raise _NotAuditable(
+            f"it has {len(seen):,} distinct dates; audit their year, month or hour as a column of its own"
+        )
     if len(seen) > MAX_VALUES and whole and 2 * len(seen) > len(known):
-        return (
-            f"it looks like an id: {len(seen):,} different whole numbers in {len(known):,} rows. If it is a "
+        raise _NotAuditable(
+            f"it looks like an id: {len(seen):,} distinct whole numbers in {len(known):,} rows. If it is a "
             "measurement, pass it as floats (on the command line, name it with --column)"
         )
     if len(seen) > MAX_VALUES and numeric:
@@ -466,8 +470,12 @@ def _coded(values: Any) -> _Coded | str:
         return _Coded(codes, codes, bins, "number", (f"a number, in {len(bins)} bins at its quantiles",), edges)
     if MIN_CELL_ROWS * len(seen) > len(known):
         if 2 * len(seen) <= len(known):
-            return f"it has {len(seen):,} different values in {len(known):,} rows, fewer than {MIN_CELL_ROWS} rows each"
-        return f"it is nearly unique: {len(seen):,} different values in {len(known):,} rows, as an id or a text has"
+            raise _NotAuditable(
+                f"it has {len(seen):,} distinct values in {len(known):,} rows, fewer than {MIN_CELL_ROWS} rows each"
+            )
+        raise _NotAuditable(
+            f"it is nearly unique: {len(seen):,} distinct values in {len(known):,} rows, as an id or a text has"
+        )
     kept = counts >= MIN_CELL_ROWS
     if kept.sum() >= MAX_VALUES:
         kept = np.argsort(np.argsort(-counts, kind="stable")) < MAX_VALUES - 1
@@ -497,12 +505,13 @@ def bin_labels(numbers: Any, audited: Any = None) -> Array:
     Bins are those of an audit of the numbers `audited`, a part of them; of all by default. Raises LabelError for
     numbers that have no bins.
     """
-    column = _coded(numbers if audited is None else audited)
-    if isinstance(column, str):
-        raise LabelError(f"The column has no classes: {column}.")
+    try:
+        column = _coded(numbers if audited is None else audited)
+    except _NotAuditable as reason:
+        raise LabelError(f"The column has no classes: {reason}.") from None
     if column.edges is None:
-        raise LabelError("The column has no bins: it has few different values.")
-    values = [_as_number(value) for value in _durations_as_numbers(one_per_row(numbers)).ravel().tolist()]
+        raise LabelError("The column has no bins: it has few distinct values.")
+    values = [_as_number(value) for value in _durations_as_numbers(as_column(numbers)).ravel().tolist()]
     codes = np.searchsorted(column.edges, values, side="left")
     return np.array([*column.values, ""])[np.where(np.isnan(values), -1, codes)]
 
@@ -522,8 +531,8 @@ def _as_number(value: Any) -> float:
 
 
 def as_measurement(values: Array) -> Array:
-    """A column of many different whole numbers as floats, so that it is not taken for an id; others as they are."""
-    array = one_per_row(values)
+    """A column of many distinct whole numbers as floats, so that it is not taken for an id; others as they are."""
+    array = as_column(values)
     if array.ndim != 1:
         return values
     missing = _missing(array)
@@ -596,29 +605,27 @@ class _Cells:
     smallest: int
 
 
-def _cells(values: Any, data: LabelledData) -> _Cells | str:
-    """The table of a column and the task; or why the column cannot be judged."""
+def _cells(values: Any, data: LabelledData) -> _Cells:
+    """The table of a column and the task; raises _NotAuditable if the column cannot be judged."""
     column = _coded(values)
-    if isinstance(column, str):
-        return column
     known, main = np.flatnonzero(column.codes >= 0), data.main
     shape = len(main.classes), len(column.values)
     cell = main.codes[known] * shape[1] + column.codes[known]
     counts = np.bincount(cell, minlength=shape[0] * shape[1]).reshape(shape)
     if reason := _same_as_task(main, column.unpooled):
-        return reason
+        raise _NotAuditable(reason)
     units = counts
     if data.clusters is not None:
         pairs = np.unique(np.stack([data.clusters[known], cell]), axis=1)[1]
         units = np.bincount(pairs, minlength=shape[0] * shape[1]).reshape(shape)
     aligned = counts * counts.sum() > np.outer(counts.sum(axis=1), counts.sum(axis=0))
     if not aligned.any():
-        return f"it is independent of {main.name} in these rows: every value is as frequent in each class"
+        raise _NotAuditable(f"it is independent of {main.name} in these rows: every value is as frequent in each class")
     compared = _compared(units)
     within = aligned[np.ix_(*compared)] if compared is not None else aligned[:0]
     if compared is None or not np.any(within.any(axis=1) & ~within.all(axis=1)):
         what = "rows" if data.clusters is None else "clusters"
-        return (
+        raise _NotAuditable(
             f"too few {what} in a cell: no class of {main.name} has at least {MIN_CELL_ROWS} {what} of a value that "
             "goes with it and of one that does not"
         )
@@ -681,9 +688,9 @@ def _association_and_gap(name: str, cells: _Cells, data: LabelledData, right: Bo
     share = np.bincount(group, weights=success) / rows
     effective = rows
     if clusters is not None:
-        code = np.unique(clusters[used], return_inverse=True)[1].reshape(-1)
+        code = renumbered(clusters[used])
         held_out = HeldOutClusters.in_groups(code, group, len(rows), np.ones(len(group)))
-        effective = fewer_by_clusters(rows, share, success, held_out, 0.95)
+        effective = cluster_effective_rows(rows, share, success, held_out, 0.95)
     low, high = mean_interval(share, effective, float(norm.isf(0.025)))
     p = p_above(share, effective, 0.5)
     if clusters is None and p < MAX_P_EXACT and len(rows) <= 2 * MAX_EXACT_CLASSES:
@@ -807,16 +814,16 @@ def _with_probes(
     callback: Callable[[str], object],
 ) -> tuple[AuditedColumn, ...]:
     """The columns with their probes, corrected p-values and verdicts, ranked."""
-    travels_and_used = holm([max(column.association.p, column.gap.p) for column, _ in judged])
-    order = sorted(range(len(judged)), key=lambda i: (travels_and_used[i] > level, -judged[i][0].gap.low))
+    associated_and_used = holm([max(column.association.p, column.gap.p) for column, _ in judged])
+    order = sorted(range(len(judged)), key=lambda i: (associated_and_used[i] > level, -judged[i][0].gap.low))
     seeds = rng.integers(2**32, size=len(judged))
     columns = [column for column, _ in judged]
-    worth_probing = len(columns) if probe_all else sum(p <= level for p in travels_and_used)
+    worth_probing = len(columns) if probe_all else sum(p <= level for p in associated_and_used)
     for i in order[: min(max_probes, worth_probing)]:
         callback(columns[i].name)
         seen = _visibility(judged[i][1], data, np.random.default_rng(seeds[i]))
         columns[i] = replace(columns[i], visibility=seen)
-    travels = holm([column.association.p for column in columns])
+    associated = holm([column.association.p for column in columns])
     visible = holm([1.0 if column.visibility is None else column.visibility.p for column in columns])
     used = holm([column.gap.p for column in columns])
     all_three = holm([1.0 if c.visibility is None else max(c.association.p, c.visibility.p, c.gap.p) for c in columns])
@@ -827,12 +834,12 @@ def _with_probes(
         found.append(
             replace(
                 column,
-                association=replace(column.association, p_corrected=travels[i]),
+                association=replace(column.association, p_corrected=associated[i]),
                 visibility=None if seen is None else replace(seen, p_corrected=visible[i]),
                 gap=replace(column.gap, p_corrected=used[i]),
                 flagged=flagged,
                 verdict=_verdict(
-                    column, flagged, travels[i] <= level, visible[i] <= level, used[i] <= level, len(columns)
+                    column, flagged, associated[i] <= level, visible[i] <= level, used[i] <= level, len(columns)
                 ),
                 notes=column.notes
                 + (("nearly the task itself, so its removal is not recommended",) if column.is_nearly_the_task else ()),
@@ -850,24 +857,25 @@ def holm(p: list[float]) -> list[float]:
     return [float(value) for value in corrected]
 
 
-def _verdict(column: AuditedColumn, flagged: bool, travels: bool, visible: bool, used: bool, judged: int) -> str:
+def _verdict(column: AuditedColumn, flagged: bool, associated: bool, visible: bool, used: bool, judged: int) -> str:
     """What the three tests say, in words; `judged` columns were tested."""
     if flagged:
         return FLAGGED
     corrected = f"not significant after correction for {counted(judged, 'column')}"
-    if not travels:
-        alone = column.association.low > 0
-        return f"its association with the task is {corrected}" if alone else "no sign that it travels with the task"
+    if not associated:
+        if column.association.low > 0:
+            return f"its association with the task is {corrected}"
+        return "no sign that it is associated with the task"
     use = f"its use is {corrected}" if column.gap.low > 0 else "no sign that an unweighted head uses it"
     seen = column.visibility
     if seen is None:
-        return "travels with the task" + (", and errors depend on it; not probed" if used else f"; {use}")
+        return "associated with the task" + (", and errors depend on it; not probed" if used else f"; {use}")
     if not visible:
         shown = f"its visibility is {corrected}" if seen.low > column.chance else "no sign that the embedding shows it"
-        return f"travels with the task; {shown}"
+        return f"associated with the task; {shown}"
     if used:
-        return f"travels with the task, visible, and used, but the three together are {corrected}"
-    return f"travels with the task and is visible; {use}"
+        return f"associated with the task, visible, and used, but the three together are {corrected}"
+    return f"associated with the task and visible; {use}"
 
 
 def _visibility(cells: _Cells, data: LabelledData, rng: np.random.Generator) -> Estimate | None:
@@ -886,13 +894,12 @@ def _visibility(cells: _Cells, data: LabelledData, rng: np.random.Generator) -> 
     part = replace(data.select(rows), y=_label(group[rows], "group"))
     weight = 1.0 / np.bincount(part.main.codes)[part.main.codes]
     label, cross_fitted = _label(codes[rows], "column"), len(rows) <= MAX_CROSS_FITTED_ROWS
-    fold = part.folds(FOLDS if cross_fitted else 2, rng)
-    pairs = [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(fold.max() + 1)]
+    fold = part.folds(AUDIT_FOLDS if cross_fitted else 2, rng)
     try:
         found = leakage(
             np.asarray(part.X),
             label,
-            cv=[pair for pair in pairs if len(pair[1])][: FOLDS if cross_fitted else 1],
+            cv=fold_pairs(fold)[: AUDIT_FOLDS if cross_fitted else 1],
             sample_weight=weight,
             clusters=part.clusters,
             random_state=rng,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from unspur._arrays import renumbered
 from unspur._reading import NUMBER, require_kinds
 from unspur._text import MarkupTable, filled, lines_of, padded
 from unspur._typing import Array, FloatArray, IntArray
@@ -24,7 +25,7 @@ SHARE_TOL = 1e-9
 TASK_ALONE = "task, concept held fixed"
 USED_ROWS_HINT = "Were these rows, or copies of them, used to fit the removal?"
 #: Share of a probe's gain over chance before the removal above which the gain after it counts as kept.
-MIN_KEPT_SHARE = 0.25
+MIN_KEPT_GAIN_SHARE = 0.25
 #: Share of rows in which two labels disagree, relative to independent labels, below which a note says so.
 MAX_DISAGREEING_SHARE = 0.05
 
@@ -191,50 +192,21 @@ def certify(
     if np.all(clean.std(axis=0) <= MIN_DEVIATION_SHARE[8] * z.std(axis=0)):
         clean[:] = clean.mean(axis=0)  # nothing is left but rounding errors, which probes would scale up
 
-    def before_and_after(concept: Any, **options: Any) -> tuple[Any, Any]:
+    def measure(concept: Any, **options: Any) -> tuple[Any, Any]:
         found = (leakage(rows, concept, random_state=random_state, clusters=clusters, **options) for rows in (z, clean))
         before, after = (replace(one, notes=()) for one in found)  # the certificate has them, once
         return before, after
 
-    wanted: dict[str, tuple[ClassLabel, FloatArray | None]] = {}
     all_notes = list(notes)
-    for name, labels in concepts.items():
-        wanted[name] = (labels, None)
-        if y is not None:
-            weight = _independence_weights(labels, y)
-            if weight is None:
-                all_notes.append(f"{name}, task held fixed: not measured, since some combinations have no rows")
-            else:
-                wanted[f"{name}, task held fixed"] = (labels, weight)
-    if (
-        y is not None
-        and concepts
-        and (weight := _independence_weights(joint_label(list(concepts.values())), y)) is not None
-    ):
-        wanted[TASK_ALONE] = (y, weight)
-    probe: dict[str, tuple[Leakage, Leakage]] = {}
-    for name, (labels, weight) in wanted.items():
-        with _error_as_note(name, all_notes):  # a class too rare to be probed does not spoil the rest
-            probe[name] = before_and_after(labels, sample_weight=weight)
-    measured: dict[str, tuple[NumericLeakage, NumericLeakage]] = {}
-    for name, columns in targets.items():
-        if name not in concepts:
-            with _error_as_note(name, all_notes):
-                measured[name] = before_and_after(columns[0], concept_type="continuous")
-    for name, (was, _) in measured.items():
-        if outside := extreme_values_note(targets[name][0], name, dates=name in dates):
-            all_notes.append(f"of the rows measured: {outside}")
-        if was.low <= 0:
-            all_notes.append(
-                f"{name}: not predictable before the removal either (R² {was.r2:.3f}), so this is no evidence about "
-                "the removal"
-            )
+    probe = _probe_labels(concepts, y, measure, all_notes)
     task, task_alone = None, probe.pop(TASK_ALONE, None)
+    numbers = {name: columns[0] for name, columns in targets.items() if name not in concepts}
+    measured = _probe_numbers(numbers, dates, measure, all_notes)
     if y is not None:
         with _error_as_note("task", all_notes):
-            task = before_and_after(y)
-    all_notes += _task_removed_notes(task, task_alone)
+            task = measure(y)
     erased = removed > 0 and removal.rank < len(removal.centre)  # not a part of it only
+    all_notes += _task_removed_notes(task, task_alone)
     all_notes += _broken_assumptions(concepts, y, probe if erased else {}, task_alone)
     if y is None and erased:
         all_notes += _still_readable(probe, measured)
@@ -265,6 +237,50 @@ def certify(
     )
 
 
+def _probe_labels(
+    concepts: Mapping[str, ClassLabel], y: ClassLabel | None, measure: Callable[..., Any], notes: list[str]
+) -> dict[str, tuple[Leakage, Leakage]]:
+    """Probes of the concepts, also with the task held fixed, and of the task alone; adds what could not be measured."""
+    wanted: dict[str, tuple[ClassLabel, FloatArray | None]] = {}
+    for name, labels in concepts.items():
+        wanted[name] = (labels, None)
+        if y is None:
+            continue
+        weight = _independence_weights(labels, y)
+        if weight is None:
+            notes.append(f"{name}, task held fixed: not measured, since some combinations have no rows")
+        else:
+            wanted[f"{name}, task held fixed"] = (labels, weight)
+    if y is not None and concepts:
+        weight = _independence_weights(joint_label(list(concepts.values())), y)
+        if weight is not None:
+            wanted[TASK_ALONE] = (y, weight)
+    probe: dict[str, tuple[Leakage, Leakage]] = {}
+    for name, (labels, weight) in wanted.items():
+        with _error_as_note(name, notes):  # a class too rare to be probed does not spoil the rest
+            probe[name] = measure(labels, sample_weight=weight)
+    return probe
+
+
+def _probe_numbers(
+    numbers: Mapping[str, FloatArray], dates: frozenset[str], measure: Callable[..., Any], notes: list[str]
+) -> dict[str, tuple[NumericLeakage, NumericLeakage]]:
+    """Probes of the concepts that are numbers; adds what could not be measured, and what makes it uncertain."""
+    measured: dict[str, tuple[NumericLeakage, NumericLeakage]] = {}
+    for name, values in numbers.items():
+        with _error_as_note(name, notes):
+            measured[name] = measure(values, concept_type="continuous")
+    for name, (was, _) in measured.items():
+        if outside := extreme_values_note(numbers[name], name, dates=name in dates):
+            notes.append(f"of the rows measured: {outside}")
+        if was.low <= 0:
+            notes.append(
+                f"{name}: not predictable before the removal either (R² {was.r2:.3f}), so this is no evidence about "
+                "the removal"
+            )
+    return measured
+
+
 @contextmanager
 def _error_as_note(name: str, notes: list[str]) -> Iterator[None]:
     """Turn an InputError of a measurement into a note."""
@@ -287,7 +303,7 @@ def _task_removed_notes(task: tuple[Leakage, Leakage] | None, alone: tuple[Leaka
     before, after = task
     at_chance = after.low <= after.chance
     lost = alone is None or _is_lost(*alone)
-    if not at_chance and (not lost or _gain(after) > MIN_KEPT_SHARE * _gain(before)):
+    if not at_chance and (not lost or _gain(after) > MIN_KEPT_GAIN_SHARE * _gain(before)):
         return []
     figures = (
         f"a probe predicts it with {100 * before.accuracy:.1f} % before and {100 * after.accuracy:.1f} % after, where "
@@ -305,7 +321,7 @@ def _task_removed_notes(task: tuple[Leakage, Leakage] | None, alone: tuple[Leaka
 def _is_lost(before: Leakage, after: Leakage) -> bool:
     """Whether a label was predicted before, and the little that is left of it is clearly less."""
     predicted = before.low > before.chance
-    return predicted and after.high < before.accuracy and _gain(after) <= MIN_KEPT_SHARE * _gain(before)
+    return predicted and after.high < before.accuracy and _gain(after) <= MIN_KEPT_GAIN_SHARE * _gain(before)
 
 
 def _gain(probe: Leakage) -> float:
@@ -332,7 +348,7 @@ def _broken_assumptions(
         held_fixed = probe.get(f"{name}, task held fixed")
         if held_fixed is not None:
             before, after = held_fixed
-            if after.low - after.chance > MIN_KEPT_SHARE * max(0.0, before.accuracy - before.chance):
+            if after.low - after.chance > MIN_KEPT_GAIN_SHARE * max(0.0, before.accuracy - before.chance):
                 notes.append(
                     f"{name} can still be predicted after the removal: {100 * after.accuracy:.1f} % where chance is "
                     f"{100 * after.chance:.1f}, with the task held fixed. This happens when concept and task overlap, "
@@ -355,12 +371,12 @@ def _still_readable(
         f"{name} can still be predicted after the removal: {100 * after.accuracy:.1f} % where chance is "
         f"{100 * after.chance:.1f}"
         for name, (before, after) in probe.items()
-        if after.low - after.chance > MIN_KEPT_SHARE * max(0.0, before.accuracy - before.chance)
+        if after.low - after.chance > MIN_KEPT_GAIN_SHARE * max(0.0, before.accuracy - before.chance)
     ]
     left += [
         f"{name} can still be predicted after the removal: R² {after.r2:.3f}"
         for name, (before, after) in numbers.items()
-        if after.low > MIN_KEPT_SHARE * max(0.0, before.r2)
+        if after.low > MIN_KEPT_GAIN_SHARE * max(0.0, before.r2)
     ]
     return [f"{text}. Pass y to tell whether the task, with which it may be correlated, reveals it" for text in left]
 
@@ -370,7 +386,7 @@ def _disagreeing_rows(label: ClassLabel, y: ClassLabel) -> int | None:
 
     Independent labels disagree in about twice as many rows as the rarest class has, or more.
     """
-    codes = _codes(label), _codes(y)
+    codes = renumbered(label.codes), renumbered(y.codes)
     counts = [np.bincount(code) for code in codes]
     if any(len(count) != 2 for count in counts):
         return None
@@ -379,14 +395,9 @@ def _disagreeing_rows(label: ClassLabel, y: ClassLabel) -> int | None:
     return apart if apart < MAX_DISAGREEING_SHARE * 2 * min(count.min() for count in counts) else None
 
 
-def _codes(label: ClassLabel) -> IntArray:
-    """Codes of the classes that occur, shape (n,)."""
-    return np.unique(label.codes, return_inverse=True)[1].reshape(-1)
-
-
 def _independence_weights(label: ClassLabel, y: ClassLabel) -> FloatArray | None:
     """Sample weights that make label and task independent, equal for all combinations; None if one has no rows."""
-    codes = _codes(label), _codes(y)
+    codes = renumbered(label.codes), renumbered(y.codes)
     group = codes[0] * (codes[1].max() + 1) + codes[1]
     counts = np.bincount(group, minlength=(codes[0].max() + 1) * (codes[1].max() + 1))
     return None if counts.min() == 0 else np.asarray(1.0 / counts[group])

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from unspur._arrays import is_missing, is_tensor, to_numpy
+from unspur._arrays import is_missing, is_tensor, renumbered, to_numpy
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError
 
-#: Different values that make a column continuous: half the number of different rows, within these bounds.
+#: Distinct values that make a column continuous: half the number of distinct rows, within these bounds.
 CONTINUOUS_VALUES = (10, 100)
-#: Different rows that are looked at to tell whether columns are continuous.
+#: Distinct rows that are looked at to tell whether columns are continuous.
 CONTINUITY_ROWS = 2000
 #: Numbers hashed at once, on the host and on a device, to bound temporary copies.
 BLOCK_SIZE, DEVICE_BLOCK_SIZE = 2**17, 2**24
@@ -26,7 +26,7 @@ BLOCK_SIZE, DEVICE_BLOCK_SIZE = 2**17, 2**24
 
 def cluster_labels(values: Any, name: str, n_rows: int) -> Array:
     """Labels of the cluster of each row as an array, shape (n,)."""
-    array = one_per_row(values)
+    array = as_column(values)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.shape != (n_rows,):
@@ -46,7 +46,7 @@ def cluster_codes(values: Any, name: str, n_rows: int) -> IntArray:
     missing = np.isnan(array) if array.dtype.kind == "f" else np.isnat(array) if array.dtype.kind in "mM" else None
     if missing is not None and missing.any():
         raise _missing(name, int(missing.sum()))
-    return np.unique(array, return_inverse=True)[1].reshape(-1).astype(np.intp)
+    return renumbered(array)
 
 
 def folds_by_cluster(code: IntArray, group: IntArray, shares: FloatArray, rng: np.random.Generator) -> IntArray:
@@ -76,7 +76,7 @@ def folds_by_cluster(code: IntArray, group: IntArray, shares: FloatArray, rng: n
     return of_cluster[code]
 
 
-def held_out(group: IntArray, share: float, rng: np.random.Generator, clusters: Array | None = None) -> BoolArray:
+def held_out_mask(group: IntArray, share: float, rng: np.random.Generator, clusters: Array | None = None) -> BoolArray:
     """Mask (n,) of a share of each group: at least one row, but never the only one; none of group -1.
 
     With labels of `clusters` (n,), whole clusters are held out, including rows without a group: at least one cluster of
@@ -109,7 +109,7 @@ def _one_cluster_of_each(aside: BoolArray, code: IntArray, group: IntArray) -> B
     return aside
 
 
-def given_splits(
+def splits_from_cv(
     cv: Any, label: Array, clusters: IntArray | None = None, rows: Array | None = None
 ) -> list[tuple[IntArray, IntArray]]:
     """Training and test rows from a splitter, or from pairs of index arrays or masks.
@@ -119,7 +119,7 @@ def given_splits(
     splits = []
     for k, split in enumerate(_splits(cv, label, clusters, rows), start=1):
         try:
-            train, test = (_rows_at(part, len(label)) for part in split)
+            train, test = (_row_indices(part, len(label)) for part in split)
         except (TypeError, ValueError, IndexError) as error:
             raise InputError(
                 f"cv: split {k} is not a pair of index arrays (train, test) into the {len(label)} rows: {error}."
@@ -145,16 +145,16 @@ def given_splits(
 def splits_of_known(
     cv: Any, known: BoolArray, label: Array, clusters: IntArray | None, rows: Array
 ) -> list[tuple[IntArray, IntArray]]:
-    """`given_splits` of the rows that are `known` (n,); label, clusters and rows are of those only.
+    """`splits_from_cv` of the rows that are `known` (n,); label, clusters and rows are of those only.
 
     A splitter splits the known rows; pairs of indices are into all n rows, as is a PredefinedSplit of n rows.
     """
     if len(getattr(cv, "test_fold", ())) == len(known):
         cv = list(cv.split())
     if hasattr(cv, "split"):
-        return given_splits(cv, label, clusters, rows)
+        return splits_from_cv(cv, label, clusters, rows)
     place = np.cumsum(known) - 1
-    pairs = [(place[train[known[train]]], place[test[known[test]]]) for train, test in given_splits(cv, known)]
+    pairs = [(place[train[known[train]]], place[test[known[test]]]) for train, test in splits_from_cv(cv, known)]
     if not any(len(test) for _, test in pairs):
         raise InputError("cv: no row of a test set has a known label and a weight.")
     return [(train, test) for train, test in pairs if len(test)]
@@ -176,7 +176,7 @@ def _splits(cv: Any, label: Array, clusters: IntArray | None, rows: Array | None
         raise InputError(f"cv: {type(cv).__name__} cannot split these rows: {error}{how}") from None
 
 
-def _rows_at(part: Any, n_rows: int) -> IntArray:
+def _row_indices(part: Any, n_rows: int) -> IntArray:
     index = np.asarray(to_numpy(part))
     rows: IntArray = np.arange(n_rows)[index if index.size else index.astype(np.intp)]
     if rows.ndim != 1:
@@ -184,7 +184,7 @@ def _rows_at(part: Any, n_rows: int) -> IntArray:
     return rows
 
 
-def clusters_in_two(code: IntArray, part: IntArray) -> IntArray:
+def split_clusters(code: IntArray, part: IntArray) -> IntArray:
     """Clusters with rows in more than one part, by code."""
     first = np.full(int(code.max(initial=-1)) + 1, -1, dtype=np.intp)
     first[code[::-1]] = part[::-1]
@@ -193,10 +193,33 @@ def clusters_in_two(code: IntArray, part: IntArray) -> IntArray:
 
 def shared_clusters(one: Any, other: Any) -> set[Any]:
     """Labels that occur in both; dates are the same in any unit."""
-    first, second = one_per_row(one), one_per_row(other)
+    first, second = as_column(one), as_column(other)
     if first.dtype.kind == second.dtype.kind == "M":
         return set(np.intersect1d(first, second))
     return set(first.tolist()) & set(second.tolist())
+
+
+def require_disjoint_clusters(train: Any, held_out_mask: Any, suffix: str) -> None:
+    """Raise InputError if held-out rows share clusters with the training rows, or have none where these do.
+
+    Arguments of the held-out rows end in `suffix`, "val" or "test".
+    """
+    if train is None:
+        return
+    if held_out_mask is None:
+        raise InputError(
+            f"clusters were passed and clusters_{suffix} was not: tests on the rows of X_{suffix} need to know which "
+            "of those belong together."
+        )
+    if both := shared_clusters(train, held_out_mask):
+        raise InputError(
+            "{clusters} clusters are among the training rows and among the {which} rows, such as {value!r}: tests on "
+            "them would not be independent of the fit. Leave them out of one of the two sets; if they are different "
+            "clusters, give them different labels.",
+            clusters=len(both),
+            which={"val": "validation"}.get(suffix, suffix),
+            value=min(both, key=str),
+        )
 
 
 def row_hashes(z: Array) -> Any:
@@ -238,11 +261,11 @@ def fingerprint(hashes: Any) -> str:
     return f"{len(hashes)}-{int(hashes.sum(dtype=np.uint64)):016x}"
 
 
-def copies(hashes: Array, labels: Iterable[Array] = ()) -> IntArray | None:
-    """Clusters (n,) of copies of a row; None if there are no copies.
+def duplicate_clusters(hashes: Array, labels: Iterable[Array] = ()) -> IntArray | None:
+    """Clusters (n,) of duplicates of a row; None if there are none.
 
-    Copies have equal hashes and no two different `labels`, of which any may be missing (NaN, None). Equal rows with
-    different labels are not copies: an encoder maps different inputs that it cannot tell apart (empty texts, blank
+    Duplicates have equal hashes and no two different `labels`, of which any may be missing (NaN, None). Equal rows with
+    different labels are not duplicates: an encoder maps different inputs that it cannot tell apart (empty texts, blank
     pictures) to the same row.
     """
     ordered = np.sort(hashes)
@@ -253,9 +276,9 @@ def copies(hashes: Array, labels: Iterable[Array] = ()) -> IntArray | None:
     repeated = np.flatnonzero(count[code] > 1)
     mixed = np.zeros(len(count), dtype=bool)
     for values in labels:
-        array = one_per_row(values)
+        array = as_column(values)
         rows = np.array([row for row in repeated if not is_missing(array[row])], dtype=np.intp)
-        classes = np.unique([str(value) for value in array[rows]], return_inverse=True)[1]
+        classes = renumbered([str(value) for value in array[rows]])
         low, high = np.full(len(count), len(rows)), np.full(len(count), -1)
         np.minimum.at(low, code[rows], classes)
         np.maximum.at(high, code[rows], classes)
@@ -263,20 +286,20 @@ def copies(hashes: Array, labels: Iterable[Array] = ()) -> IntArray | None:
     if mixed[code[repeated]].all():
         return None
     apart = np.where(mixed[code], len(count) + np.arange(len(code)), code)
-    return np.unique(apart, return_inverse=True)[1].reshape(-1).astype(np.intp)
+    return renumbered(apart)
 
 
-def different_rows(hashes: Array) -> IntArray:
-    """Numbers of at most `CONTINUITY_ROWS` different rows, in increasing order and from all parts of the rows."""
+def distinct_row_indices(hashes: Array) -> IntArray:
+    """Numbers of at most `CONTINUITY_ROWS` distinct rows, in increasing order and from all parts of the rows."""
     first = np.sort(np.unique(hashes, return_index=True)[1])
     return first[np.linspace(0, len(first) - 1, min(len(first), CONTINUITY_ROWS)).astype(np.intp)]
 
 
 def has_continuous_columns(rows: Array) -> bool:
-    """Whether equal rows must be copies: some column has many different values among the different rows.
+    """Whether equal rows must be copies: some column has many distinct values among the distinct rows.
 
-    Rows of a few small integers, such as binary features, may be equal by chance. Of many rows, pass `different_rows`:
-    the first ones may all be the same, as in a table that is sorted.
+    Rows of a few small integers, such as binary features, may be equal by chance. Of many rows, pass those of
+    `distinct_row_indices`: the first ones may all be the same, as in a table that is sorted.
     """
     rows = np.unique(np.asarray(rows, dtype=np.float64), axis=0)
     ordered = np.sort(rows, axis=0)
@@ -284,7 +307,7 @@ def has_continuous_columns(rows: Array) -> bool:
     return bool(most >= np.clip(len(rows) / 2, *CONTINUOUS_VALUES))
 
 
-def one_per_row(values: Any) -> Array:
+def as_column(values: Any) -> Array:
     """A column as an array; a list stays one value for each row, which may be tuples, or of several kinds."""
     if isinstance(values, list | tuple):
         array = np.empty(len(values), dtype=object)
@@ -295,14 +318,14 @@ def one_per_row(values: Any) -> Array:
 
 def _codes_of_objects(array: Array, name: str) -> IntArray:
     try:
-        different = list(dict.fromkeys(array.tolist()))
+        distinct = list(dict.fromkeys(array.tolist()))
     except TypeError as error:
         raise InputError(f"{name} must be labels that can be compared ({error}). Use numbers or texts.") from None
-    if any(map(is_missing, different)):
+    if any(map(is_missing, distinct)):
         raise _missing(name, sum(map(is_missing, array)))
     with suppress(TypeError):  # labels of several kinds have no order
-        different = sorted(different)
-    code = {label: k for k, label in enumerate(different)}
+        distinct = sorted(distinct)
+    code = {label: k for k, label in enumerate(distinct)}
     return np.fromiter((code[label] for label in array.tolist()), dtype=np.intp, count=len(array))
 
 

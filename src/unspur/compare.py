@@ -21,22 +21,24 @@ import numpy as np
 from scipy.stats import t as student
 
 from unspur import JSE, removers
+from unspur._arrays import renumbered
 from unspur._data import LabelledData, decode_rows, require_same_features
-from unspur._reading import brief
 from unspur._registry import REMOVER_POINTS, Registry
+from unspur._text import brief
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
-from unspur.clusters import different_rows, has_continuous_columns, row_hashes
+from unspur.clusters import distinct_row_indices, has_continuous_columns, row_hashes
 from unspur.exceptions import GroupSizeError, InputError, UnspurError
 from unspur.heads import HEADS
 from unspur.heads.base import fit_path
 from unspur.metrics import GroupAccuracy, Leakage, leakage
+from unspur.removers.joint import PAPER_PENALTIES
 from unspur.selection import (
     GRIDS,
-    PAPER_PENALTIES,
-    PENALTIES,
+    HEAD_PENALTIES,
     POOLED,
     Selection,
     ensure_decoded,
+    fit_with_accepted_arguments,
     logit_differences,
     mean_over_groups,
     penalty_grid,
@@ -50,7 +52,7 @@ from unspur.solvers.held_out_losses import HeldOutClusters, average_error
 #: The remover and the head that `RobustClassifier` has by default.
 RECOMMENDED = ("JSE", "GroupWeighted")
 #: Folds to evaluate on if there are no validation rows; from `SINGLE_FOLD_ROWS` training rows on, one fold is enough.
-FOLDS, SINGLE_FOLD_ROWS = 5, 5000
+COMPARISON_FOLDS, SINGLE_FOLD_ROWS = 5, 5000
 #: Most test rows that probes are trained on, here and in a report.
 MAX_PROBED_ROWS = 5000
 #: Differences of losses up to this size are rounding: two methods found the same removal.
@@ -226,65 +228,95 @@ def compare(
         clusters=clustered,
         unlabelled=not train.concept_known.all(),
     )
-    return _all_combinations(sets, removers, heads, seed, shared, write_python, format_error, callback)
+    return _Comparer(removers, heads, seed, write_python, format_error, callback).results(sets, shared)
 
 
-def _all_combinations(
-    sets: _Sets,
-    removers: Sequence[str],
-    heads: Sequence[str],
-    seed: int,
-    notes: tuple[str, ...],
-    write_python: Callable[..., str],
-    format_error: Callable[[UnspurError], str],
-    callback: Callable[[str], object],
-) -> list[Comparison]:
-    """Results of every remover with every head.
+@dataclass(frozen=True)
+class _Comparer:
+    """Fits every remover with every head, and says how."""
 
-    If validation rows are too few for a remover, and it can be fitted to all rows, as `RobustClassifier` does, all
-    combinations start again with those, and are evaluated on folds.
-    """
-    test, penalties = sets.test, penalty_grid(sets.train.X)
-    # Some removers find the same removal, after which everything else is the same too.
-    probed: dict[bytes, dict[str, Leakage]] = {}
-    evaluated: dict[tuple[bytes, str], tuple[Comparison, FloatArray | None]] = {}
-    results: list[Comparison] = []
-    losses: list[FloatArray | None] = []
-    for remover_name in removers:
-        callback(remover_name)
-        start = time.perf_counter()
-        clean, problem = None, ""
+    removers: Sequence[str]
+    heads: Sequence[str]
+    seed: int
+    write_python: Callable[..., str]
+    format_error: Callable[[UnspurError], str]
+    callback: Callable[[str], object]
+
+    def results(self, sets: _Sets, notes: tuple[str, ...]) -> list[Comparison]:
+        """Results of all combinations.
+
+        If validation rows are too few for a remover, and it can be fitted to all rows, as `RobustClassifier` does, all
+        combinations start again with those, and are evaluated on folds.
+        """
+        penalties = penalty_grid(sets.train.X)
+        # Some removers find the same removal, after which everything else is the same too.
+        probed: dict[bytes, dict[str, Leakage]] = {}
+        evaluated: dict[tuple[bytes, str], tuple[Comparison, FloatArray | None]] = {}
+        results: list[Comparison] = []
+        losses: list[FloatArray | None] = []
+        for remover_name in self.removers:
+            self.callback(remover_name)
+            start = time.perf_counter()
+            clean, problem = None, ""
+            try:
+                # Their warnings are not needed: the table has the directions removed and the accuracy.
+                with warnings.catch_warnings(action="ignore"):
+                    clean = sets.transform(remover_name)
+                    spent = time.perf_counter() - start
+                    clean = sets.with_folds(clean, remover_name)
+            except UnspurError as error:
+                pooled_sets = sets.pooled_for(remover_name) if isinstance(error, GroupSizeError) else None
+                if pooled_sets is not None:
+                    again = replace(self, write_python=partial(self.write_python, were_pooled=True))
+                    return again.results(pooled_sets, (*notes, POOLED))
+                problem, spent = self.format_error(error), time.perf_counter() - start
+            if clean is not None and clean.digest not in probed:
+                tested = sets.test.select(sets.probed)
+                probed[clean.digest], _ = probe_concepts(clean.test.X[sets.probed], tested, seed=self.seed)
+            for head_name in self.heads:
+                self.callback(f"{remover_name} + {head_name}")
+                result = Comparison(remover_name, head_name, 0, None, {}, 0.0, problem, notes=notes)
+                loss = None
+                if clean is not None:
+                    key = clean.digest, head_name
+                    if key not in evaluated:
+                        evaluated[key] = self._with_head(result, clean, penalties)
+                    result, loss = evaluated[key]
+                    removed = 0 if result.problem else clean.n_removed
+                    found = probed.get(clean.digest, {})
+                    result = replace(result, remover=remover_name, n_removed=removed, probes=found)
+                    result = replace(result, python=self.write_python(result))
+                results.append(replace(result, seconds=result.seconds + spent))
+                losses.append(loss)
+        return _compared_with_best(results, losses, sets.held_out_rows) if results else []
+
+    def _with_head(
+        self, result: Comparison, clean: _TransformedSets, penalties: Sequence[float]
+    ) -> tuple[Comparison, FloatArray | None]:
+        """The result with its head, fitted to the transformed rows and evaluated; and losses of held-out rows."""
+        start, test = time.perf_counter(), clean.test
         try:
-            # Their warnings are not needed: the table has the directions removed and the accuracy.
-            with warnings.catch_warnings(action="ignore"):
-                clean = sets.transform(remover_name)
-                spent = time.perf_counter() - start
-                clean = sets.with_folds(clean, remover_name)
-        except UnspurError as error:
-            pooled_sets = sets.pooled_for(remover_name) if isinstance(error, GroupSizeError) else None
-            if pooled_sets is not None:
-                shared, write_python = (*notes, POOLED), partial(write_python, were_pooled=True)
-                return _all_combinations(
-                    pooled_sets, removers, heads, seed, shared, write_python, format_error, callback
+            with HEADS.named_errors(result.head):
+                chosen = tune_named_head(
+                    result.head, clean.train, clean.validation, self.seed, penalties, few_rows=clean.few_rows
                 )
-            problem, spent = format_error(error), time.perf_counter() - start
-        if clean is not None and clean.digest not in probed:
-            probed[clean.digest], _ = probes(clean.test.X[sets.probed], test.select(sets.probed), seed=seed)
-        for head_name in heads:
-            callback(f"{remover_name} + {head_name}")
-            result = Comparison(remover_name, head_name, 0, None, {}, 0.0, problem, notes=notes)
-            loss = None
-            if clean is not None:
-                key = clean.digest, head_name
-                if key not in evaluated:
-                    evaluated[key] = _with_head(result, clean, seed, penalties, format_error)
-                result, loss = evaluated[key]
-                removed = 0 if result.problem else clean.n_removed
-                result = replace(result, remover=remover_name, n_removed=removed, probes=probed.get(clean.digest, {}))
-                result = replace(result, python=write_python(result))
-            results.append(replace(result, seconds=result.seconds + spent))
-            losses.append(loss)
-    return _compared_with_best(results, losses, sets.held_out_rows) if results else []
+                accuracy = accuracy_of(chosen.head.predict(test.X) == test.main.values, test)
+        except UnspurError as error:
+            return replace(result, problem=self.format_error(error), seconds=time.perf_counter() - start), None
+        result = replace(
+            result,
+            accuracy=accuracy,
+            parameters={"weight_decay": chosen.penalty, **chosen.parameters},
+            seconds=time.perf_counter() - start,
+            validation_loss=chosen.loss,
+            grid_edge=chosen.grid_edge,
+            notes=(*result.notes, *chosen.notes),
+        )
+        try:
+            return result, _held_out_losses(chosen, clean)
+        except UnspurError as error:
+            why = f"It cannot be fitted to the rows outside a fold: {self.format_error(error)}"
+            return replace(result, held_out_problem=why), None
 
 
 @dataclass(frozen=True)
@@ -345,13 +377,13 @@ class _Sets:
         self.probed = probed_rows(test, seed)
         self._held: list[BoolArray] = []
         if validation is None or not validation.concept_known.any():
-            fold = train.folds(FOLDS, rng)
+            fold = train.folds(COMPARISON_FOLDS, rng)
             if len(np.unique(fold[fold >= 0])) < 2:
                 raise GroupSizeError(
                     "All training rows are in one cluster, so none can be held out to compare methods on. Pass rows "
                     "of more clusters, or validation rows."
                 )
-            held = [fold == k for k in range(FOLDS if len(train) < SINGLE_FOLD_ROWS else 1)]
+            held = [fold == k for k in range(COMPARISON_FOLDS if len(train) < SINGLE_FOLD_ROWS else 1)]
             self._held = [rows for rows in held if rows.any()]
 
     @property
@@ -418,7 +450,7 @@ def _held_out_losses(chosen: Selection, clean: _TransformedSets) -> FloatArray:
             (head,) = fit_path(chosen.head, [{}], **fold.train.arguments(), few_rows=fold.few_rows)
             differences.append(logit_differences(head, fold.held)[0])
             groups.append(fold.held.group)
-    group = np.unique(np.concatenate(groups), return_inverse=True)[1].reshape(-1)
+    group = renumbered(np.concatenate(groups))
     return temperature_scaled_losses(np.concatenate(differences), group)
 
 
@@ -426,8 +458,8 @@ def _compared_with_best(
     results: Sequence[Comparison], losses: Sequence[FloatArray | None], rows: LabelledData
 ) -> list[Comparison]:
     """The results with their losses on held-out rows (n,), each compared with the smallest."""
-    group = np.unique(rows.group, return_inverse=True)[1].reshape(-1)
-    single, notes = _single_units(rows, group)
+    group = renumbered(rows.group)
+    single, notes = _groups_of_one_unit(rows, group)
     means = [np.inf if loss is None else mean_over_groups(loss, group) for loss in losses]
     best = losses[int(np.argmin(means))]
     evaluated = sum(loss is not None for loss in losses)
@@ -444,10 +476,10 @@ def _compared_with_best(
     return found
 
 
-def _single_units(rows: LabelledData, group: IntArray) -> tuple[BoolArray, tuple[str, ...]]:
+def _groups_of_one_unit(rows: LabelledData, group: IntArray) -> tuple[BoolArray, tuple[str, ...]]:
     """Which groups, numbered as in `group` (n,), have a single row or cluster; and notes on them."""
-    units = np.arange(len(rows)) if rows.clusters is None else np.unique(rows.clusters, return_inverse=True)[1]
-    pairs = np.unique(np.column_stack([group, units.reshape(-1)]), axis=0)
+    units = np.arange(len(rows)) if rows.clusters is None else renumbered(rows.clusters)
+    pairs = np.unique(np.column_stack([group, units]), axis=0)
     single = np.bincount(pairs[:, 0]) < 2
     unit = "row" if rows.clusters is None else "cluster"
     names = [rows.group_name(int(g)) for g in np.unique(rows.group)[single]]
@@ -473,7 +505,7 @@ def _paired(
         of_group = np.where(single, max(freedom, 1), np.maximum(rows - 1, 1))
         degrees = float(np.sum(1.0 / rows) ** 2 / np.sum(1.0 / rows**2 / of_group))
     else:
-        code = np.unique(clusters, return_inverse=True)[1].reshape(-1)
+        code = renumbered(clusters)
         in_groups = HeldOutClusters.in_groups(code, group, len(rows), np.ones(len(group)))
         error, degrees = average_error(difference, in_groups)
         variance = error**2
@@ -551,14 +583,14 @@ def _python(
             names = [*sorted({kind, result.head} if head else {kind}), "RobustClassifier"]
             lines.append(f"model = RobustClassifier({kind}({_written(chosen)}), {head}{_written(shared)})")
             lines.append(f"model.fit({', '.join(arguments)})")
-    others = {name: _home(name) for name in names if _home(name) != "unspur"}
+    others = {name: _public_module(name) for name in names if _public_module(name) != "unspur"}
     if len(names) > len(others):
         imports.append(f"from unspur import {', '.join(name for name in names if name not in others)}")
-    imports += [f"from {home} import {name}" for name, home in others.items()]
+    imports += [f"from {module} import {name}" for name, module in others.items()]
     return "\n".join([*imports, "", *lines])
 
 
-def _home(name: str) -> str:
+def _public_module(name: str) -> str:
     """The module that a remover, head or classifier is imported from."""
     for registry in (removers.REMOVERS, HEADS):
         if name in registry and name not in registry.own:
@@ -594,7 +626,7 @@ def stratified_sample(group: Array, most: int, rng: np.random.Generator) -> IntA
     return np.sort(np.concatenate(kept))
 
 
-def probes(
+def probe_concepts(
     z: Array, rows: LabelledData, kind: Any = "linear", seed: int = 0
 ) -> tuple[dict[str, Leakage], tuple[str, ...]]:
     """Results of a fresh probe for each concept in rows `z`, by name; and why a concept could not be probed.
@@ -610,39 +642,6 @@ def probes(
         except InputError as error:
             problems.append(f"{label.name}: not probed. {error}")
     return found, tuple(problems)
-
-
-def _with_head(
-    result: Comparison,
-    clean: _TransformedSets,
-    seed: int,
-    penalties: Sequence[float],
-    format_error: Callable[[UnspurError], str],
-) -> tuple[Comparison, FloatArray | None]:
-    """The result with its head, fitted to the transformed rows and evaluated; and losses of held-out rows."""
-    start, test = time.perf_counter(), clean.test
-    try:
-        with HEADS.named_errors(result.head):
-            chosen = tune_named_head(
-                result.head, clean.train, clean.validation, seed, penalties, few_rows=clean.few_rows
-            )
-            accuracy = accuracy_of(chosen.head.predict(test.X) == test.main.values, test)
-    except UnspurError as error:
-        return replace(result, problem=format_error(error), seconds=time.perf_counter() - start), None
-    result = replace(
-        result,
-        accuracy=accuracy,
-        parameters={"weight_decay": chosen.penalty, **chosen.parameters},
-        seconds=time.perf_counter() - start,
-        validation_loss=chosen.loss,
-        grid_edge=chosen.grid_edge,
-        notes=(*result.notes, *chosen.notes),
-    )
-    try:
-        return result, _held_out_losses(chosen, clean)
-    except UnspurError as error:
-        why = f"It cannot be fitted to the rows outside a fold: {format_error(error)}"
-        return replace(result, held_out_problem=why), None
 
 
 def accuracy_of(right: BoolArray, test: LabelledData) -> GroupAccuracy:
@@ -669,7 +668,7 @@ def tune_named_head(
     train: Any,
     validation: Any,
     seed: int,
-    penalties: Sequence[float] = PENALTIES,
+    penalties: Sequence[float] = HEAD_PENALTIES,
     *,
     refit_all: bool = False,
     few_rows: FewRows | None = None,
@@ -694,7 +693,7 @@ def shared_rows(train: Array, test: Array, validation: Array | None = None) -> d
         ("validation", "training", "penalties chosen on them overfit the training rows"),
     ):
         shared = int(np.isin(hashes[one], hashes[other]).sum()) if one in sets else 0
-        if shared and has_continuous_columns(sets[one][different_rows(hashes[one])]):
+        if shared and has_continuous_columns(sets[one][distinct_row_indices(hashes[one])]):
             sentences[one, other] = (
                 f"{shared:,} of {len(sets[one]):,} {one} rows are {other} rows as well; {what}. Hold rows out."
             )
@@ -743,9 +742,7 @@ def accepts_validation(remover: Any) -> bool:
 def fit_remover(remover: Any, train: Any, validation: Any) -> None:
     """Fit a remover on rows with a known concept, and with validation rows if it tests directions on them."""
     require_same_features({"training": train, "validation": validation})
-    tests_directions = accepts_validation(remover)
-    arguments = ensure_decoded(train).with_known_concept().arguments(clusters=tests_directions, copies=False)
     validation = ensure_decoded(validation, "validation")
-    if tests_directions and validation is not None and validation.concept_known.any():
-        arguments |= validation.with_known_concept().arguments("_val", copies=False)
-    remover.fit(**arguments)
+    if validation is not None:
+        validation = validation.with_known_concept() if validation.concept_known.any() else None
+    fit_with_accepted_arguments(remover, ensure_decoded(train).with_known_concept(), validation)

@@ -3,8 +3,8 @@
 Along a direction v two scalars per label are fitted, ``η = γ z·v + b``, and every held-out row gets a loss ℓ for each
 label.
 
-- *informative*: the direction predicts its own label better than chance, ``d = ℓ(own) − ℓ(chance)``, ``t < −q``. If it
-  points away from its label on held-out rows, γ < 0, it predicts nothing, however well it fits: d = 0;
+- *informative*: the direction predicts its own label better than chance, ``d = ℓ(own) − ℓ(chance)``, ``t < −q``. A
+  direction with γ < 0 on held-out rows counts as uninformative: d = 0;
 - *specific*: it predicts its own label better than the other, ``d = ℓ(concept) − ℓ(main)`` beyond Δ, ``t < −q`` for a
   spurious direction and ``t > +q`` for a main-task direction.
 
@@ -100,11 +100,15 @@ class TTest:
     error: float
     t: float
     p: float
-    degrees: float = math.inf
+    df: float = math.inf
 
     def scaled(self, level: float, threshold: float) -> float:
         """T scaled so that its critical value at `level` is `threshold`."""
-        return self.t * threshold / -float(stdtrit(self.degrees, level))
+        return self.t * threshold / -float(stdtrit(self.df, level))
+
+    def to_dict(self) -> dict[str, float]:
+        """Plain numbers, ready for JSON, where `df` has its earlier name."""
+        return {"degrees" if name == "df" else name: value for name, value in asdict(self).items()}
 
     @property
     def t_text(self) -> str:
@@ -139,8 +143,8 @@ class Verdict:
         return {
             "role": self.role,
             "proper": self.proper,
-            "informative": asdict(self.informative),
-            "specific": asdict(self.specific),
+            "informative": self.informative.to_dict(),
+            "specific": self.specific.to_dict(),
             "delta": self.delta,
             "level": self.level,
             "loss_concept": dict(zip(self.groups, losses[CONCEPT], strict=True)),
@@ -154,7 +158,7 @@ class Average(NamedTuple):
 
     mean: float
     error: float
-    degrees: float
+    df: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,7 +373,7 @@ def _t_test(found: Average, null: float, *, lower: bool) -> TTest:
     A perfect score has no variation; then t is as large as rounding allows, and still finite.
     """
     t = (found.mean - null) / max(found.error, MIN_ERROR)
-    return TTest(found.mean, found.error, t, float(stdtr(found.degrees, t if lower else -t)), found.degrees)
+    return TTest(found.mean, found.error, t, float(stdtr(found.df, t if lower else -t)), found.df)
 
 
 def require_testable(

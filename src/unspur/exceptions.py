@@ -7,7 +7,6 @@
     │   ├── NotFiniteError               NaN or infinity: which columns, how many
     │   ├── LabelError                   labels of the wrong length, kind or number of classes
     │   ├── ArgumentError (TypeError)    a keyword-only argument was passed positionally
-    │   ├── DataMissingError             data that an experiment reads are not there
     │   ├── GroupSizeError               a group (main, concept) is too small for the tests
     │   └── MissingExtraError (ImportError)   a library is not installed; the message has the command that installs it
     ├── EmptySubspaceError (ValueError)  nothing to project onto
@@ -15,8 +14,7 @@
     ├── OutputExistsError (FileExistsError)   a result would overwrite a file
     ├── ClusterLostError (ConnectionError)    the Dask cluster that holds the rows did not finish
     ├── BusyError                        another process is at work in the same place
-    ├── DiskError                        writing to disk failed (full, quota or permissions)
-    └── RunStoppedError                  experiments ended early; what was finished is stored
+    └── DiskError                        writing to disk failed (full, quota or permissions)
 
     Downloads have more of their own, in `unspur_paper.datasets.downloads.errors`.
 
@@ -34,7 +32,7 @@
     UsedRowsWarning (UserWarning)                        a certificate was asked for on rows of the fit
     OutlierWarning (UserWarning)                         a few rows hold most of the variance of a number to remove
     MissingCodeWarning (UserWarning)                     a class looks like a missing value, such as an empty text
-    ClusterWarning (UserWarning)                         rows are copies of each other, or lie in few clusters
+    ClusterWarning (UserWarning)                         rows are duplicates of each other, or lie in few clusters
 
 Every message says what was seen, what is needed and what to do. The facts in it are the `fields` of the error, such as
 ``error.fields["label"]``. A field may be a `Parameter`: ``str(error)`` names it as in Python, ``cv=5``, and the command
@@ -151,10 +149,6 @@ class OutputExistsError(UnspurError, FileExistsError):
     """A result would overwrite an existing file."""
 
 
-class DataMissingError(InputError):
-    """Data that an experiment reads are not there; the message says how to make them."""
-
-
 class ClusterLostError(UnspurError, ConnectionError):
     """The Dask cluster that holds the rows did not finish what it was asked."""
 
@@ -165,10 +159,6 @@ class BusyError(UnspurError):
 
 class DiskError(UnspurError):
     """Writing to disk failed (full, quota or permissions)."""
-
-
-class RunStoppedError(UnspurError):
-    """A run of experiments ended before its last cell; what it had finished is stored."""
 
 
 class SearchLimitWarning(UserWarning):
@@ -224,7 +214,7 @@ class MissingCodeWarning(UserWarning):
 
 
 class ClusterWarning(WithFields, UserWarning):
-    """Rows are not independent: some are copies of others, or a group lies in few clusters; the message says more."""
+    """Rows are not independent: some are duplicates, or a group lies in few clusters; the message says more."""
 
 
 def __getattr__(name: str) -> Any:

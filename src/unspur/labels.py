@@ -12,8 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from unspur._arrays import is_missing, to_numpy
-from unspur._reading import brief
-from unspur._text import counted
+from unspur._text import brief, counted
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError, LabelError, MissingCodeWarning
 
@@ -69,13 +68,13 @@ class ClassLabel:
         seen = np.bincount(self.codes[self.present], minlength=len(self.classes))
         return tuple(value for value, count in zip(self.classes, seen, strict=True) if count)
 
-    def occurring(self, least: int = 2) -> Self:
-        """The label without classes that do not occur; at least `least` must be left."""
+    def occurring(self, min_classes: int = 2) -> Self:
+        """The label without classes that do not occur; at least `min_classes` must be left."""
         classes = self.occurring_classes
-        _require_several(np.array(classes, dtype=object), self.name, self.codes, least)
-        return self if classes == self.classes else self.among(classes)
+        _require_several(np.array(classes, dtype=object), self.name, self.codes, min_classes)
+        return self if classes == self.classes else self.recode(classes)
 
-    def among(self, classes: tuple[Any, ...]) -> Self:
+    def recode(self, classes: tuple[Any, ...]) -> Self:
         """The label coded by other classes, which must include all that occur."""
         if classes == self.classes:
             return self
@@ -93,7 +92,7 @@ def class_label(
     *,
     missing: Any = None,
     classes: tuple[Any, ...] | None = None,
-    least: int = 2,
+    min_classes: int = 2,
 ) -> ClassLabel:
     """Code a label by its values, in their order; a label that is decoded already gets this name.
 
@@ -101,29 +100,29 @@ def class_label(
     ----------
     missing : besides NaN and None, the value that stands for "not known".
     classes : the values to expect, when they are known from other rows.
-    least : how many classes there must be, when they are not.
+    min_classes : how many classes there must be, when they are not.
 
     NaN, None and `missing` are marked as not present and coded 0.
     """
     if isinstance(values, ClassLabel):
         label = replace(values, name=name)
-        return label.occurring(least) if classes is None else label.among(classes)
+        return label.occurring(min_classes) if classes is None else label.recode(classes)
     array = _column(values, name, n_rows)
     present = ~missing_values(array, missing)
     known = array[present]
     if missing is not None:
         _warn_of_another_type(known, missing, name, met=len(known) < len(array))
     try:
-        seen = _different(known, sort=classes is None)
+        seen = _distinct(known, sort=classes is None)
     except TypeError:
         kinds = sorted({type(value).__name__ for value in known.tolist()})
         raise LabelError(
-            "Unknown label type: {label} mixes values that cannot be ordered ({kinds}). Use one kind.",
+            "Unsupported label type: {label} mixes values that cannot be ordered ({kinds}). Use one kind.",
             label=name,
             kinds=", ".join(kinds),
         ) from None
     if classes is None:
-        _require_several(seen, name, array, least)
+        _require_several(seen, name, array, min_classes)
         _warn_of_missing_as_text(known, seen, missing, name)
         classes = _of_one_type(tuple(value.item() if hasattr(value, "item") else value for value in seen), name)
     elif unknown := [value for value in seen.tolist() if value not in classes]:
@@ -145,8 +144,8 @@ def _warn_of_another_type(known: Array, missing: Any, name: str, *, met: bool) -
     if alike:
         kind = type(next(value for value in values if str(value) == str(missing)))
         warnings.warn(
-            f"{name} never is {missing!r}, which stands for a missing value, and is {str(missing)!r} as "
-            f"{kind.__name__} in {alike:,} rows, which count as a class. Pass the value in the type that it has there.",
+            f"{name} is never {missing!r} (the missing value), but is {str(missing)!r} of type {kind.__name__} in "
+            f"{counted(alike, 'row')}; these are treated as a class. Pass the value in the type that it has there.",
             MissingCodeWarning,
             stacklevel=3,
         )
@@ -158,8 +157,9 @@ def _warn_of_missing_as_text(known: Array, seen: Array, missing: Any, name: str)
     for value in texts if len(seen) > 1 else []:
         if not value.strip() or value in _MISSING_AS_TEXT:
             warnings.warn(
-                f"{name} is {value!r} in {int(np.sum(known == value)):,} rows, which count as a class. If it stands "
-                f"for a missing value, pass None in these rows; of a concept, missing_concept={value!r} does the same.",
+                f"{name} is {value!r} in {int(np.sum(known == value)):,} rows; these are treated as a class. If it "
+                f"stands for a missing value, pass None in these rows; of a concept, missing_concept={value!r} does "
+                "the same.",
                 MissingCodeWarning,
                 stacklevel=3,
             )
@@ -303,7 +303,7 @@ def concept_names(columns: Iterable[Any], argument: str = "concept") -> list[str
     return names
 
 
-def _different(known: Array, *, sort: bool) -> Array:
+def _distinct(known: Array, *, sort: bool) -> Array:
     """Unique values, sorted; small ranges of integers are counted, which is far quicker than sorting."""
     if known.dtype.kind in "biu" and len(known):
         low = int(known.min())
@@ -340,18 +340,18 @@ def _refuse_unknown(value: Any, name: str, classes: tuple[Any, ...]) -> None:
     )
 
 
-def _require_several(seen: Array, name: str, array: Array, least: int) -> None:
+def _require_several(seen: Array, name: str, array: Array, min_classes: int) -> None:
     if len(seen) == 0:
         raise LabelError("{label} is missing in all {rows} rows.", label=name, rows=len(array))
-    if len(seen) < least:
+    if len(seen) < min_classes:
         raise LabelError(
             "{label} has one class only ({value}); two are needed to find a direction that tells them apart.",
             label=name,
             value=seen[0],
         )
     if array.dtype.kind == "f" and len(seen) > 10 and np.any(seen != np.round(seen)):
-        raise LabelError(
-            "Unknown label type: {label} has {values} different values that are not whole numbers and looks "
+        raise LabelError(  # scikit-learn's checks of estimators require its words, "Unknown label type"
+            "Unknown label type: {label} has {values} distinct values that are not whole numbers and looks "
             "continuous. Cut it into classes first.",
             label=name,
             values=len(seen),
@@ -372,7 +372,7 @@ def as_numbers(values: Any) -> FloatArray:
 def missing_number(code: Any, name: str, *, dates: bool) -> Any:
     """The number that a code for a missing value has in a column of numbers or dates; None if it cannot occur there.
 
-    Raises LabelError for a code that is no date, of a column of dates.
+    Raises LabelError for a code that is not a date, of a column of dates.
     """
     if code is None or not dates:
         return None if is_date(code) else code
@@ -380,15 +380,36 @@ def missing_number(code: Any, name: str, *, dates: bool) -> Any:
         return float(seconds(np.asarray(as_date(code))))
     except (TypeError, ValueError):
         raise LabelError(
-            "{label} has dates, and missing_concept={code!r} is none. Pass the date that stands for a missing value, "
-            "such as '1900-01-01', or NaT in these rows.",
+            "{label} contains dates, but missing_concept={code!r} is not a date. Pass the date that stands for a "
+            "missing value, such as '1900-01-01', or NaT in these rows.",
             label=name,
             code=code,
         ) from None
 
 
-#: What is wrong with a numeric concept that `as_numbers` does not take.
-NOT_NUMBERS = "{label} is not a column of numbers or dates. Pass dates as datetime64, or use concept_type='class'."
+def numeric_column(values: Any, name: str, n_rows: int, missing: Any = None) -> FloatArray:
+    """A numeric concept, shape (n,); NaN where it is missing, or has the value `missing`."""
+    try:
+        numbers = as_numbers(values)
+    except (TypeError, ValueError):
+        raise LabelError(
+            "{label} is not a column of numbers or dates. Pass dates as datetime64, or use concept_type='class'.",
+            label=name,
+        ) from None
+    if numbers.ndim == 2 and numbers.shape[1] == 1:
+        numbers = numbers[:, 0]
+    if numbers.shape != (n_rows,):
+        raise LabelError(
+            "{label} has shape {shape}; {rows} numbers are needed, one for each row of X.",
+            label=name,
+            shape=numbers.shape,
+            rows=n_rows,
+        )
+    if np.isinf(numbers).any():
+        raise LabelError("{label} has {values} infinite values.", label=name, values=int(np.isinf(numbers).sum()))
+    if (code := missing_number(missing, name, dates=holds_dates(values))) is not None:
+        numbers[numbers == code] = np.nan
+    return numbers
 
 
 def require_values(values: Any, name: str) -> None:
@@ -444,7 +465,7 @@ def _column(values: Array, name: str, n_rows: int) -> Array:
         )
     if array.dtype.kind not in "biufUO":
         raise LabelError(
-            "Unknown label type: {label} has type {type}; labels are integers, booleans, strings or two floats.",
+            "Unsupported label type: {label} has type {type}; labels are integers, booleans, strings or two floats.",
             label=name,
             type=array.dtype,
         )
@@ -522,7 +543,7 @@ def as_date(value: Any) -> np.datetime64:
     if getattr(value, "tzinfo", None) is not None:
         value = value.astimezone(UTC).replace(tzinfo=None)
     if not is_date(value) and not isinstance(value, str):
-        raise TypeError(f"{value!r} is no date")
+        raise TypeError(f"{value!r} is not a date")
     return np.datetime64(value)
 
 

@@ -5,6 +5,7 @@ They are plain frozen values: equal if their fields are, cloned and saved with t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from numbers import Integral, Real
@@ -114,9 +115,27 @@ class PaperVariant(_Options):
     }
 
 
+#: Longest parameter that is saved, in characters.
+MAX_PARAMETER_CHARACTERS = 100_000
 #: Constraints of a `solver` parameter.
 SOLVER: list[Any] = [StrOptions({"exact", "sgd"}), SGD]
 _KINDS = {"SGD": SGD, "PaperVariant": PaperVariant}
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a parameter can be saved: a generator cannot be written as JSON, and folds of all rows are too long."""
+    try:
+        return len(json.dumps(value)) <= MAX_PARAMETER_CHARACTERS
+    except TypeError:
+        return False
+
+
+def storable(value: Any) -> Any:
+    """A class, or nested tuples of classes, for JSON; dates, decimals and the like become text."""
+    if isinstance(value, tuple | list):
+        return [storable(item) for item in value]
+    value = to_python(value)
+    return value if is_plain(value) else str(value)
 
 
 def to_json(value: Any) -> Any:

@@ -16,29 +16,36 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, 
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
-from unspur._data import LabelledData, fetched_rows, fit_arguments, warn_if_on_another_scale
+from unspur._data import LabelledData, fit_arguments, rows_on_host, warn_if_on_another_scale
 from unspur._files import write_artifact
-from unspur._reading import brief, require_kinds
+from unspur._reading import require_kinds
 from unspur._resources import one_thread_if_small
+from unspur._text import brief
 from unspur._typing import Array, BoolArray, FloatArray
 from unspur._validation import (
     FIT_METADATA,
     MISSING,
-    OTHER_NAMES,
+    NON_TEXT_NAMES_ATTR,
     checked_weights,
     generator,
     keyword_only_after_y,
     restore_on_failure,
 )
 from unspur.certificate import Certificate
-from unspur.clusters import cluster_codes, cluster_labels, different_rows, has_continuous_columns, row_hashes
+from unspur.clusters import (
+    cluster_codes,
+    cluster_labels,
+    distinct_row_indices,
+    has_continuous_columns,
+    require_disjoint_clusters,
+    row_hashes,
+)
 from unspur.exceptions import InputError, UsedRowsWarning
 from unspur.heads import HEADS, GroupWeighted
 from unspur.heads.base import Head, HeadData, LinearClassifier, decode_head_arguments, with_duplicates_as_clusters
-from unspur.options import from_flat_parameters
+from unspur.options import from_flat_parameters, storable
 from unspur.removers import JSE, Remover, read_saved
-from unspur.removers.base import output_of, plain_parameters, require_numbers, storable
-from unspur.removers.problems import require_disjoint_clusters
+from unspur.removers.base import output_of, plain_parameters, require_numbers
 from unspur.rows import StoredRows, backend_of, to_host
 from unspur.selection import Selection, cross_validate_penalty, fit_or_pool, penalty_grid_from_variances, pooled
 from unspur.solvers.coordinates import RowSpan
@@ -177,10 +184,10 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
                 self, train, validation, missing, needs_concept=True, keep_unknown=head._infers_concept
             )
             data = _with_common_clusters(data, clusters, clusters_val)
-            weighted = _have_weight(data, sample_weight, sample_weight_val)
+            weighted = _has_positive_weight(data, sample_weight, sample_weight_val)
             _require_transformable(head, data)
             if "X_val" not in inspect.signature(remover.fit).parameters:  # else the remover checks them
-                _check_validation(data)
+                _warn_about_validation_rows(data)
             rng = generator(self.random_state)
             data, remover, notes = self._fit_remover(_seeded(remover, rng), data)
             head = _seeded(head, rng)
@@ -192,7 +199,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
                 notes = (*notes, left_out_note, *data.notes)
             selection = self._choose_head(head, data, remover, rng)
             head = selection.head
-            for name in ("feature_names_in_", OTHER_NAMES):
+            for name in ("feature_names_in_", NON_TEXT_NAMES_ATTR):
                 if hasattr(self, name):
                     setattr(remover, name, getattr(self, name))
                     setattr(head, name, getattr(self, name))
@@ -211,7 +218,8 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
         """The head with the best penalty, fitted on all rows; its coefficients are on rows before the removal."""
         removal, features_from = remover.removal_, copy(self)
         # Copies of a row must not be on both sides of a fold.
-        train, validation, seen = data.train, data.validation, remover._training_rows
+        train, validation = data.train, data.validation
+        seen = None if remover._training_rows is None else remover._training_rows.hashes
         whole = seen is None or len(seen) == len(train)  # else some rows were not used, and have no hash here
         train = train.with_duplicate_clusters(seen) if whole else with_duplicates_as_clusters(head, train)
         if validation is not None and (head._holds_rows_out or head._trains_on_validation == "alone"):
@@ -219,7 +227,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
         penalties = penalty_grid_from_variances(train.column_variances(balanced=head._balance != "rows"))
         sets = [rows for rows in (train, validation) if rows is not None]
         span, (X, X_val) = RowSpan.of(
-            train.X, None if validation is None else validation.X, live=[rows.live for rows in sets]
+            train.X, None if validation is None else validation.X, live=[rows.contributes for rows in sets]
         )
         inside = None if span is None else span.restrict_map(removal)
         if span is None or inside is None:
@@ -233,7 +241,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
             train = replace(train, X=transform(train.X))
             validation = None if validation is None else replace(validation, X=transform(validation.X))
         else:
-            train = train.after(removal)
+            train = train.with_removal(removal)
         validation_only = head._trains_on_validation == "alone" and validation is not None
         if validation_only:
             assert validation is not None
@@ -335,7 +343,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
             if metadata.get(name) is True and "random_state" in part.get_params():
                 part.set_params(random_state=None)  # the next fit draws it again
         made.coef_, made.intercept_, made.classes_ = arrays["coef"], arrays["intercept"], classes
-        for name in ("n_features_in_", "feature_names_in_", OTHER_NAMES):
+        for name in ("n_features_in_", "feature_names_in_", NON_TEXT_NAMES_ATTR):
             if hasattr(remover, name):
                 for part in (made, made.head_):
                     setattr(part, name, getattr(remover, name))
@@ -424,7 +432,7 @@ def _with_common_clusters(data: HeadData, clusters: Any, clusters_val: Any) -> H
     if data.validation is None:
         return data
     clusters, clusters_val = to_host(clusters, clusters_val)
-    require_disjoint_clusters(clusters, clusters_val)  # here, where they have their names
+    require_disjoint_clusters(clusters, clusters_val, "val")  # here, where they have their names
     if clusters is None or clusters_val is None:
         return data
     n, m = len(data.train), len(data.validation)
@@ -435,7 +443,7 @@ def _with_common_clusters(data: HeadData, clusters: Any, clusters_val: Any) -> H
     return replace(data, train=train, validation=validation)
 
 
-def _have_weight(data: HeadData, sample_weight: Any, sample_weight_val: Any) -> BoolArray:
+def _has_positive_weight(data: HeadData, sample_weight: Any, sample_weight_val: Any) -> BoolArray:
     """Whether rows were passed with a positive weight: the training rows, then the validation rows if there are any."""
     sets = [data.train] if data.validation is None else [data.train, data.validation]
     given = zip(sets, to_host(sample_weight, sample_weight_val), strict=False)
@@ -463,7 +471,7 @@ def _require_something_left(remover: Remover) -> None:
         )
 
 
-def _check_validation(data: HeadData) -> None:
+def _warn_about_validation_rows(data: HeadData) -> None:
     """Check validation rows for a remover that does not take any: their scale, and rows that are training rows."""
     if data.validation is None:
         return
@@ -472,7 +480,7 @@ def _check_validation(data: HeadData) -> None:
     if {backend_of(train), backend_of(validation)} <= {"memory", "torch"}:
         hashes = row_hashes(validation)
         reused = int(np.isin(hashes, row_hashes(train)).sum())
-        if reused and has_continuous_columns(fetched_rows(validation, different_rows(hashes))):
+        if reused and has_continuous_columns(rows_on_host(validation, distinct_row_indices(hashes))):
             warnings.warn(
                 f"{reused:,} of {len(validation):,} validation rows are training rows as well; a penalty that is "
                 "chosen on them is too small. Leave them out of one of the two sets.",

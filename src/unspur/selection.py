@@ -20,7 +20,7 @@ from scipy.optimize import brentq
 from scipy.special import expit, logsumexp, softmax
 from sklearn.base import BaseEstimator, clone
 
-from unspur._arrays import to_numpy
+from unspur._arrays import renumbered, to_numpy
 from unspur._data import LabelledData, decode_rows, require_same_features
 from unspur._text import counted
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
@@ -41,6 +41,7 @@ from unspur.heads.base import (
     held_out_logits,
 )
 from unspur.labels import ClassLabel
+from unspur.removers.joint import PAPER_PENALTIES
 from unspur.rows import ConcatenatedRows, backend_of
 from unspur.solvers.coordinates import RowSpan
 from unspur.solvers.descent import quiet
@@ -49,18 +50,15 @@ from unspur.solvers.few_rows import FewRows
 R = TypeVar("R", bound=BaseEstimator)
 T = TypeVar("T")
 
-#: The paper's penalties, in units of the mean variance of the rows; its 0 is replaced by a value at which separable
-#: classes still have a solution.
-PAPER_PENALTIES = (1.0, 0.1, 0.01, 1e-3, 1e-4)
 #: Penalties that every head is tried with. On strongly correlated rows an unweighted head does best with the smallest
 #: of the paper's, so smaller ones are tried as well.
-PENALTIES = (*PAPER_PENALTIES, 1e-5, 1e-6)
-#: Ratio of the mean to the median variance of the columns up to which `PENALTIES` are enough, and the smallest penalty
-#: tried above it.
+HEAD_PENALTIES = (*PAPER_PENALTIES, 1e-5, 1e-6)
+#: Ratio of the mean to the median variance of the columns up to which `HEAD_PENALTIES` are enough, and the smallest
+#: penalty tried above it.
 MAX_VARIANCE_RATIO, MIN_PENALTY = 100.0, 1e-12
 #: Share of each group of the training rows that a penalty is chosen on without validation rows.
 HELD_OUT_SHARE = 0.2
-#: Decimals of losses that are compared, so that layers that scaling makes equally good count as equal.
+#: Decimals of losses that are compared, so that heads that differ only in scale count as equal.
 LOSS_DECIMALS = 9
 #: Tolerance for searches of large grids and for cross-validation. Held-out losses have converged to 2e-4 there, also
 #: those of small penalties on separable rows, where the solver needs smaller gradients (`MAX_GRADIENT_TO_LOSS`).
@@ -68,7 +66,7 @@ ROUGH_TOL = 1e-5
 #: Limit on doublings of the factor on the logits.
 MAX_DOUBLINGS = 60
 #: Share of a loss that is negligible.
-NEGLIGIBLE_GAIN = 0.01
+NEGLIGIBLE_LOSS_SHARE = 0.01
 #: Columns processed together, to bound temporary copies.
 BLOCK_COLUMNS = 64
 #: Note on a choice without groups.
@@ -132,7 +130,7 @@ class Selection:
         if len(tried) < 2 or self.penalty not in (tried[0], tried[-1]):
             return ""
         largest = self.penalty == tried[-1]
-        if losses[tried[-1 if largest else 0]] > (1.0 - NEGLIGIBLE_GAIN) * losses[tried[-2 if largest else 1]]:
+        if losses[tried[-1 if largest else 0]] > (1.0 - NEGLIGIBLE_LOSS_SHARE) * losses[tried[-2 if largest else 1]]:
             return ""
         return "largest" if largest else "smallest"
 
@@ -291,7 +289,7 @@ def cross_validate_penalty(
         evaluated_on, evaluated = validation, (validation.weight > 0) & validation.concept_known
         fold, notes = np.zeros(len(validation), dtype=np.intp), ()
     differences = _differences(held_out_logits(fitted, evaluated_on, fold), evaluated_on)
-    group, weight = _numbered(evaluated_on.group[evaluated]), evaluated_on.weight[evaluated]
+    group, weight = renumbered(evaluated_on.group[evaluated]), evaluated_on.weight[evaluated]
     keys = [_ranking_key(one[evaluated], group, weight) for one in differences]
     best = min(range(len(penalties)), key=keys.__getitem__)
     last = fit_all_rows(penalties[best])
@@ -337,15 +335,15 @@ def ensure_decoded(rows: Any, what: str = "training", *, needs_concept: bool = T
     if rows is None or isinstance(rows, LabelledData):
         return rows
     least = 2 if what == "training" else 1  # others are only evaluated on
-    return decode_rows(rows, what, least=least, needs_concept=needs_concept)
+    return decode_rows(rows, what, min_classes=least, needs_concept=needs_concept)
 
 
 def penalty_grid(Z: Array) -> tuple[float, ...]:
     """The penalties to try heads with: one grid for the rows before and after any removal.
 
-    `PENALTIES` are in units of the mean variance of the directions in which rows vary. If one column has a far larger
-    scale, all of them are too large for the other columns: a head could use that column only, and any removal of it
-    would look like a cure. So smaller ones are tried too, by tens, until the last is small for a column of median
+    `HEAD_PENALTIES` are in units of the mean variance of the directions in which rows vary. If one column has a far
+    larger scale, all of them are too large for the other columns: a head could use that column only, and any removal of
+    it would look like a cure. So smaller ones are tried too, by tens, until the last is small for a column of median
     variance.
     """
     return penalty_grid_from_variances(column_variances(Z))
@@ -356,11 +354,11 @@ def penalty_grid_from_variances(variance: FloatArray) -> tuple[float, ...]:
     positive = variance[variance > 0]
     spread = float(positive.mean() / np.median(positive)) if len(positive) else 1.0
     if spread <= MAX_VARIANCE_RATIO:
-        return PENALTIES
+        return HEAD_PENALTIES
     decades = int(np.ceil(np.log10(spread)))
-    smallest = int(np.round(-np.log10(PENALTIES[-1])))
+    smallest = int(np.round(-np.log10(HEAD_PENALTIES[-1])))
     more = (float(f"1e-{k}") for k in range(smallest + 1, smallest + decades + 1))
-    return (*PENALTIES, *(penalty for penalty in more if penalty >= 0.5 * MIN_PENALTY))
+    return (*HEAD_PENALTIES, *(penalty for penalty in more if penalty >= 0.5 * MIN_PENALTY))
 
 
 def column_variances(Z: Array) -> FloatArray:
@@ -433,7 +431,7 @@ def _require_classes_outside_folds(rows: LabelledData, outside: BoolArray) -> No
     own = rows.main.codes == code
     number = len(np.unique(rows.clusters[own])) if rows.clusters is not None else int(own.sum())
     if rows.clusters is not None and rows.clusters_are_duplicates:
-        where, what = f"are copies of {counted(number, 'row')}", "more different rows"
+        where, what = f"are duplicates of {counted(number, 'row')}", "more distinct rows"
     else:
         where, what = f"lie in {counted(number, 'cluster')}", "rows of more clusters"
     raise GroupSizeError(
@@ -445,7 +443,7 @@ def _require_classes_outside_folds(rows: LabelledData, outside: BoolArray) -> No
 def _too_few(rows: LabelledData) -> str:
     if rows.clusters is None:
         return "There are too few rows"
-    return "The rows lie in too few clusters" if not rows.clusters_are_duplicates else "Too few rows are different"
+    return "The rows lie in too few clusters" if not rows.clusters_are_duplicates else "Too few rows are distinct"
 
 
 def _notes_on_missing_groups(train: LabelledData, held_out_mask: BoolArray) -> tuple[str, ...]:
@@ -467,13 +465,13 @@ def _notes_on_missing_groups(train: LabelledData, held_out_mask: BoolArray) -> t
     return tuple(notes)
 
 
-def fit_rows(model: Any, train: LabelledData, validation: LabelledData | None = None) -> None:
-    """Fit a remover or a classifier with those arguments that its `fit` takes."""
-    given = train.arguments(copies=False)
+def fit_with_accepted_arguments(model: Any, train: LabelledData, validation: LabelledData | None = None) -> None:
+    """Fit a remover or a classifier with those arguments that its `fit` accepts."""
+    given = train.arguments(duplicate_clusters=False)
     if validation is not None:
-        given |= validation.arguments("_val", copies=False)
-    takes = inspect.signature(model.fit).parameters
-    model.fit(**{name: value for name, value in given.items() if name in takes})
+        given |= validation.arguments("_val", duplicate_clusters=False)
+    accepted = inspect.signature(model.fit).parameters
+    model.fit(**{name: value for name, value in given.items() if name in accepted})
 
 
 #: What is said if validation rows are too few.
@@ -484,7 +482,7 @@ def fit_or_pool(
     remover: R,
     train: LabelledData,
     validation: LabelledData | None,
-    fit: Callable[[Any, LabelledData, LabelledData | None], None] = fit_rows,
+    fit: Callable[[Any, LabelledData, LabelledData | None], None] = fit_with_accepted_arguments,
 ) -> tuple[R, LabelledData, LabelledData | None, tuple[str, ...]]:
     """A remover fitted by `fit`, the two sets of rows, and notes; if validation rows are too few, all rows are one set.
 
@@ -606,12 +604,7 @@ def logit_differences(head: Any, rows: Any) -> tuple[FloatArray, IntArray]:
     rows = _rows_for(head, rows)
     logits = np.asarray(head.predict_log_proba(rows.X), dtype=np.float64)
     code = _class_codes(head, rows.main)
-    return logits - logits[np.arange(len(code)), code][:, None], _numbered(rows.group)
-
-
-def _numbered(group: IntArray) -> IntArray:
-    """Group numbers without gaps."""
-    return np.asarray(np.unique(group, return_inverse=True)[1].reshape(-1))
+    return logits - logits[np.arange(len(code)), code][:, None], renumbered(rows.group)
 
 
 def _class_codes(head: Any, y: ClassLabel) -> IntArray:

@@ -16,7 +16,7 @@ from unspur._typing import Array, FloatArray
 from unspur.exceptions import EmptySubspaceError, InputError
 
 #: Share of its length outside a span up to which a direction counts as inside.
-MAX_OUTSIDE_SHARE = 1e-8
+MAX_LENGTH_OUTSIDE_SHARE = 1e-8
 #: Singular values of ``I − LᵀR`` up to this are rounding errors: a projection has none.
 IDENTITY_TOL = 1e-8
 #: Singular values below this share of the largest are rounding errors.
@@ -69,7 +69,7 @@ class Subspace:
         for column in vectors.T:
             largest = np.abs(column).max(initial=0.0)
             unit = column / largest if largest > 0 else column
-            if np.linalg.norm(subspace.reject(unit)) > MAX_OUTSIDE_SHARE * np.linalg.norm(unit):
+            if np.linalg.norm(subspace.reject(unit)) > MAX_LENGTH_OUTSIDE_SHARE * np.linalg.norm(unit):
                 subspace = subspace.with_direction(column)
         return subspace
 
@@ -109,7 +109,7 @@ class Subspace:
         length = float(np.linalg.norm(vector))
         rest = self.reject(vector / length)
         outside = float(np.linalg.norm(rest))
-        if outside <= MAX_OUTSIDE_SHARE:
+        if outside <= MAX_LENGTH_OUTSIDE_SHARE:
             raise InputError("The direction already lies in the subspace; nothing would be added.")
         return Subspace(np.column_stack([self.basis, rest / outside]))
 

@@ -9,15 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from unspur._reading import MAYBE_NUMBER, NUMBER, brief, require_kinds
-from unspur._text import MarkupTable, filled
+from unspur._reading import MAYBE_NUMBER, NUMBER, require_kinds
+from unspur._text import MarkupTable, brief, filled
 from unspur.criteria import LABEL, Role, TTest, Verdict
+from unspur.options import storable
 from unspur.rows import CONCEPT, MAIN
 
 #: Share of the gain over chance up to which the task counts as lost: inexact directions leave some of it behind.
 MAX_LOST_SHARE = 0.2
 #: Share of the gain over chance, with the concept held fixed, above which the task counts as kept.
-MIN_KEPT_SHARE = 0.5
+MIN_KEPT_TASK_SHARE = 0.5
 #: Longest trace whose summary is the whole trace.
 MAX_SUMMARY_STEPS = 8
 
@@ -70,7 +71,7 @@ class TaskPredictability:
         """Whether the label was predicted better than by chance before the removal, and hardly is after it."""
         left, gained = self.chance - self.after, self.chance - self.before
         alone, kept = (math.log(2.0) - loss for loss in (self.fixed_before, self.fixed_after))
-        hardly = left < MAX_LOST_SHARE * gained and not kept > MIN_KEPT_SHARE * max(alone, 0.0)
+        hardly = left < MAX_LOST_SHARE * gained and not kept > MIN_KEPT_TASK_SHARE * max(alone, 0.0)
         return self.p_before < self.level and (self.p_after >= self.level or hardly)
 
     def __str__(self) -> str:
@@ -114,7 +115,7 @@ class Trace:
     #: What is left of the task, measured if the fit removed something and ended without a main-task direction.
     task: TaskPredictability | None = None
     #: Number of validation rows that are training rows as well.
-    reused: int = 0
+    n_reused_rows: int = 0
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -164,9 +165,9 @@ class Trace:
         """Plain numbers and words, ready for JSON."""
         return {
             "concept": self.concept,
-            "concept_class": _storable(self.concept_class),
+            "concept_class": storable(self.concept_class),
             "main": self.main,
-            "main_class": _storable(self.main_class),
+            "main_class": storable(self.main_class),
             "steps": [step.to_dict() for step in self.steps],
             "stopped": self.stopped,
             "delta": self.delta,
@@ -176,7 +177,7 @@ class Trace:
             ],
             "complete": self.complete,
             "task": None if self.task is None else asdict(self.task),
-            "reused": self.reused,
+            "reused": self.n_reused_rows,
         }
 
     @classmethod
@@ -189,7 +190,7 @@ class Trace:
             # Files of the first versions name the parts only.
             parts = {name: cls.from_dict({"concept": name, **part}) for name, part in saved["parts"].items()}
             return Traces({name: part for name, part in parts.items() if isinstance(part, Trace)})
-        saved = _with_present_names(saved)
+        saved = _with_current_names(saved)
         require_kinds(saved, _SAVED, "the trace")
         if not math.isfinite(saved["delta"]) or not 0.0 <= saved["weight_decay"] < math.inf:
             raise ValueError(f"the trace has Δ = {saved['delta']:.3g} and weight decay {saved['weight_decay']:.3g}")
@@ -197,6 +198,7 @@ class Trace:
         steps = tuple(_step_from_dict(step) for step in saved["steps"])
         later = {name: saved[name] for name in _SAVED_LATER if name in saved}
         require_kinds(later, {name: _SAVED_LATER[name] for name in later}, "the trace")
+        later["n_reused_rows"] = later.pop("reused", 0)
         task = saved.get("task")
         if task is not None:
             require_kinds(task, _SAVED_TASK, "what is left of the task")
@@ -204,7 +206,7 @@ class Trace:
         return cls(steps, saved["stopped"], saved["delta"], saved["weight_decay"], scores, **later, task=task)
 
     @property
-    def passed(self) -> str:
+    def accepted_counts(self) -> str:
         """Counts of accepted directions: "2 of 3 spurious and 4 of 7 main-task directions"."""
         parts = []
         for role, name in (("spurious", "spurious"), ("main", "main-task")):
@@ -238,7 +240,7 @@ class Trace:
         lines.append("─" * len(head))
         if len(shown) < len(self.steps):
             rounds = self.steps[-1].outer
-            lines.append(f"accepted: {self.passed}, in {rounds} rounds")
+            lines.append(f"accepted: {self.accepted_counts}, in {rounds} rounds")
             if rounds > 1:
                 lines.append("every round estimates the main-task directions anew")
         return "\n".join([*lines, *(filled(line, further="  ") for line in self._legend())])
@@ -251,8 +253,8 @@ class Trace:
         if self.round_zero_note:
             legend.append(f"round 0: {self.round_zero_note}")
         legend.append(f"stopped: {self.stopped}")
-        if self.reused:
-            legend.append(f"tested on {self.reused:,} validation rows that are training rows as well")
+        if self.n_reused_rows:
+            legend.append(f"tested on {self.n_reused_rows:,} validation rows that are training rows as well")
         return [*legend, f"weight decay {self.weight_decay:g}, Δ = {self.delta:.3g}"]
 
     def _markup(self) -> MarkupTable:
@@ -306,9 +308,9 @@ class Traces:
         return all(trace.complete for trace in self.parts.values())
 
     @property
-    def reused(self) -> int:
+    def n_reused_rows(self) -> int:
         """Validation rows that are training rows as well."""
-        return max(trace.reused for trace in self.parts.values())
+        return max(trace.n_reused_rows for trace in self.parts.values())
 
     @property
     def task(self) -> TaskPredictability | None:
@@ -333,7 +335,7 @@ class Traces:
         if len(self) <= MAX_SUMMARY_STEPS:
             return str(self)
         return "\n".join(
-            f"{filled(_heading(name, trace))}\n{filled(f'accepted: {trace.passed}', '  ')}\n"
+            f"{filled(_heading(name, trace))}\n{filled(f'accepted: {trace.accepted_counts}', '  ')}\n"
             f"{filled(f'stopped: {trace.stopped}', '  ', '    ')}"
             for name, trace in self.parts.items()
         )
@@ -345,11 +347,6 @@ class Traces:
 
     def _repr_html_(self) -> str:
         return "".join(trace._repr_html_() for trace in self.parts.values())
-
-
-def _storable(value: Any) -> Any:
-    """A class for JSON; dates and the like become text."""
-    return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
 def _heading(name: str, trace: Trace) -> str:
@@ -413,7 +410,7 @@ _SAVED = {
 }
 
 
-def _with_present_names(saved: dict[str, Any]) -> dict[str, Any]:
+def _with_current_names(saved: dict[str, Any]) -> dict[str, Any]:
     """A saved trace whose tests have their present names: "specific" was "own"."""
     steps = saved.get("steps")
     if not isinstance(steps, list):
@@ -426,9 +423,9 @@ def _with_present_names(saved: dict[str, Any]) -> dict[str, Any]:
 
 
 def _test_from_dict(saved: dict[str, Any]) -> TTest:
-    test = TTest(**saved)
-    if not all(map(math.isfinite, (test.difference, test.error, test.t, test.p))) or not test.degrees > 0.0:
-        raise ValueError(f"a test has t = {test.t:.3g} and {test.degrees:.3g} degrees of freedom")
+    test = TTest(**{"df" if name == "degrees" else name: value for name, value in saved.items()})
+    if not all(map(math.isfinite, (test.difference, test.error, test.t, test.p))) or not test.df > 0.0:
+        raise ValueError(f"a test has t = {test.t:.3g} and {test.df:.3g} degrees of freedom")
     if not 0.0 <= test.p <= 1.0 or test.error < 0.0:
         raise ValueError(f"a test has p = {test.p:.3g} and a standard error of {test.error:.3g}")
     return test

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from tests.optional import pandas as pd
 from unspur.cli import main
-from unspur.clusters import clusters_in_two, held_out
+from unspur.clusters import held_out_mask, split_clusters
 
 DECAY = ("--weight-decay", "0.1")
 LABELS = ("--main", "bird", "--concept", "background")
@@ -159,7 +159,7 @@ def test_copies_are_a_note(file, tmp_path):
     twice = tmp_path / "twice.csv"
     twice.write_text("\n".join([header, *lines, *lines]) + "\n")
     done = invoke("fit", twice, *LABELS, "--ignore", "film", *DECAY, "--output", tmp_path / "r.safetensors")
-    assert "Note: 600 of 1,200 training rows are exact copies" in " ".join(done.stderr.split())
+    assert "Note: 600 of 1,200 training rows are exact duplicates" in " ".join(done.stderr.split())
 
 
 def test_evaluate_compare_and_report_hold_clusters_out_together(file, drawn, tmp_path, monkeypatch):
@@ -168,15 +168,15 @@ def test_evaluate_compare_and_report_hold_clusters_out_together(file, drawn, tmp
     seen = []
 
     def watched(group, share, rng, clusters=None):
-        seen.append((clusters, held_out(group, share, rng, clusters)))
+        seen.append((clusters, held_out_mask(group, share, rng, clusters)))
         return seen[-1][1]
 
-    monkeypatch.setattr("unspur._data.held_out", watched)
+    monkeypatch.setattr("unspur._data.held_out_mask", watched)
     invoke("evaluate", removal, file, *LABELS, "--cluster", "film")
     invoke("compare", file, *LABELS, "--cluster", "film", "--remover", "none", "--head", "ERM")
     assert len(seen) >= 4  # test rows, and rows to choose penalties on, of each
     for films, aside in seen:
-        assert not len(clusters_in_two(np.unique(films, return_inverse=True)[1], aside.astype(int)))
+        assert not len(split_clusters(np.unique(films, return_inverse=True)[1], aside.astype(int)))
     pytest.importorskip("jinja2")
     page = tmp_path / "page.html"
     done = invoke("report", file, *LABELS, "--cluster", "film", *DECAY, "--json", "--output", page)
@@ -199,7 +199,7 @@ def noise(tmp_path):
 def test_copies_are_on_one_side_of_a_split(noise):
     command = ["compare", noise / "r.npz", *LABELS, "--remover", "none", "--head", "ERM", "--json"]
     together, apart = invoke(*command), invoke(*command, "--cluster", "number")
-    note = "Note: 160 of 320 rows are exact copies of others. Copies of a row are all training rows or all test rows."
+    note = "Note: 160 of 320 rows are exact duplicates of others. Copies of a row are all training rows or all test"
     assert " ".join(together.stderr.split()).count(note) == 1
     average = [json.loads(done.stdout)[0]["accuracy"]["average"] for done in (together, apart)]
     assert average[0] < 0.65  # a coin flip
@@ -230,10 +230,10 @@ def test_rows_to_train_and_to_test_on_that_are_the_same_are_noted(noise):
 def test_test_rows_are_whole_clusters(drawn):
     _, y, s, film = drawn
     group = 2 * np.unique(y, return_inverse=True)[1] + np.unique(s, return_inverse=True)[1]
-    together = held_out(group, 0.3, np.random.default_rng(0), film)
-    apart = held_out(group, 0.3, np.random.default_rng(0))
-    assert not len(clusters_in_two(film, together.astype(int)))
-    assert len(clusters_in_two(film, apart.astype(int))) > 50  # the control
+    together = held_out_mask(group, 0.3, np.random.default_rng(0), film)
+    apart = held_out_mask(group, 0.3, np.random.default_rng(0))
+    assert not len(split_clusters(film, together.astype(int)))
+    assert len(split_clusters(film, apart.astype(int))) > 50  # the control
     assert 0.2 < together.mean() < 0.4
 
 

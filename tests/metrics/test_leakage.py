@@ -388,7 +388,7 @@ def test_copies_of_a_row_share_a_fold_and_a_note_says_so(kind):
         options = {"concept_type": "class" if kind == "class" else "continuous", "random_state": seed}
         one = leakage(Z, concept if kind == "class" else number, **options)
         apart = leakage(Z, concept if kind == "class" else number, **options, clusters=np.arange(160))
-        assert one.notes == ("40 of 160 rows of X are copies of others and count once with them",)
+        assert one.notes == ("40 of 160 rows of X are duplicates of others and count once with them",)
         assert apart.notes == ()
         found.append(one.accuracy if kind == "class" else one.r2)
         blind.append(apart.accuracy if kind == "class" else apart.r2)
@@ -403,12 +403,12 @@ def test_copies_of_a_row_share_a_fold_and_a_note_says_so(kind):
 def test_copies_in_given_folds_and_in_two_sets_are_noted():
     Z, concept, place = with_copies()
     apart = leakage(Z, concept, cv=StratifiedKFold(shuffle=True, random_state=0), random_state=0)
-    assert "cv puts copies of a row on both sides of a fold" in apart.notes[1]
+    assert "cv puts duplicates of a row on both sides of a fold" in apart.notes[1]
     fold = place % 5
     together = [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(5)]
     assert len(leakage(Z, concept, cv=together, random_state=0).notes) == 1  # control
     both = leakage(Z[:120], concept[:120], X_test=Z[100:], concept_test=concept[100:], random_state=0)
-    assert both.notes == ("60 rows of X_test are copies of rows of X, on which the probe was trained",)
+    assert both.notes == ("60 rows of X_test are duplicates of rows of X, on which the probe was trained",)
     alone = leakage(Z[:100], concept[:100], X_test=Z[100:120], concept_test=concept[100:120], random_state=0)
     assert alone.notes == ()
 
@@ -454,7 +454,7 @@ def test_clusters_of_test_rows_are_needed_and_must_be_others():
     test = {"X_test": Z[half], "concept_test": concept[half]}
     with pytest.raises(InputError, match="clusters_test was not"):
         leakage(Z[~half], concept[~half], clusters=film[~half], **test)
-    with pytest.raises(InputError, match="60 clusters are in clusters and in clusters_test"):
+    with pytest.raises(InputError, match="60 clusters are among the training rows and among the test rows"):
         leakage(Z[~half], concept[~half], clusters=film[~half], clusters_test=film[half], **test)
     other = film + 1000
     assert leakage(Z[~half], concept[~half], clusters=film[~half], clusters_test=other[half], **test).rows == half.sum()

@@ -209,6 +209,8 @@ def test_an_incomplete_validation_set_is_refused(toy):
         fit(toy, X_val=toy.Z, y_val=toy.y)
     with pytest.raises(InputError, match="X_val, y_val and concept_val together"):
         fit(toy, y_val=toy.y, concept_val=toy.concept)
+    with pytest.raises(InputError, match="needs X_val and concept_val together"):
+        INLP().fit(toy.Z, concept=toy.concept, X_val=toy.Z)  # which does not look at y
     with pytest.raises(ValueError, match="features"):
         fit(toy, X_val=toy.Z[:, :3], y_val=toy.y, concept_val=toy.concept)
 

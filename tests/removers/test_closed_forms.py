@@ -23,7 +23,7 @@ from unspur.exceptions import (
     TaskLostWarning,
 )
 from unspur.metrics import leakage
-from unspur.rows import Columns, MemoryRows
+from unspur.rows import MemoryRows, RowLabels
 from unspur.solvers.statistics import Covariances
 
 
@@ -485,7 +485,7 @@ def test_dead_columns_are_treated_alike_in_parts(d):
 def test_a_column_of_equal_numbers_is_constant_whatever_its_sums_are(n, constant):
     rng = np.random.default_rng(0)
     z = np.column_stack([np.full(n, constant), rng.standard_normal(n)])
-    columns = Columns(np.zeros((1, n)), np.zeros(n, dtype=np.intp), rng.random(n), 0)
+    columns = RowLabels(np.zeros((1, n)), np.zeros(n, dtype=np.intp), rng.random(n), 0)
     parts = [Covariances.of(MemoryRows(rows, columns)) for rows in (z, z[::-1])]
     for moments in (*parts, parts[0].merge(parts[1])):
         assert moments.live.tolist() == [False, True]
@@ -511,14 +511,12 @@ def test_many_whole_numbers_may_be_ages_or_classes_and_are_asked_about():
     age = rng.integers(18, 88, size=2000)
     z = rng.standard_normal((2000, 32)) + np.outer(age / 20, np.eye(32)[0])
     for method in (LEACE, SAL, RLACE):
-        with pytest.raises(
-            LabelError, match=r"70 different whole numbers between 18 and 87.*concept_type='continuous'"
-        ):
+        with pytest.raises(LabelError, match=r"70 distinct whole numbers between 18 and 87.*concept_type='continuous'"):
             method().fit(z, concept=age)
     assert LEACE(concept_type="continuous").fit(z, concept=age).removal_.rank == 31
     with pytest.warns(EverythingRemovedWarning, match="takes all directions.*nothing is left"):
         assert LEACE(concept_type="class").fit(z, concept=age).removal_.rank == 0
-    with pytest.raises(LabelError, match=r"15 different whole numbers.*4 rows each"):
+    with pytest.raises(LabelError, match=r"15 distinct whole numbers.*4 rows each"):
         LEACE().fit(z[:60], concept=np.arange(60) % 15)
     for few in (age % 20, np.array(list("abcdefghijklmnopqrstuvwxy"))[age % 25], (age % 15).astype(float)):  # controls
         assert LEACE().fit(z, concept=few).spurious_.dim == len(np.unique(few)) - 1
@@ -696,7 +694,7 @@ def test_a_date_may_stand_for_a_missing_date(code, tmp_path):
     assert load(tmp_path / "leace.safetensors").certificate(Z + 0.1, concept=concept).rows == 360
     options = {"concept_type": "continuous", "random_state": 0}
     assert leakage(Z, coded, missing_concept=code, **options) == leakage(Z, unknown, **options)
-    with pytest.raises(LabelError, match=r"concept has dates, and missing_concept=-1 is none\. Pass the date"):
+    with pytest.raises(LabelError, match=r"concept contains dates, but missing_concept=-1 is not a date\. Pass the"):
         leakage(Z, coded, missing_concept=-1, **options)
 
 

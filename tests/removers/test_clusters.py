@@ -10,12 +10,12 @@ from sklearn.pipeline import make_pipeline
 
 from tests.optional import torch
 from unspur import INLP, JSE, LEACE, load, open_rows
-from unspur.clusters import cluster_codes, clusters_in_two, copies, folds_by_cluster
+from unspur.clusters import cluster_codes, duplicate_clusters, folds_by_cluster, split_clusters
 from unspur.compare import shared_rows
 from unspur.criteria import DirectionTests
 from unspur.exceptions import ClusterWarning, GroupSizeError, InputError, NothingRemovedWarning, UsedRowsWarning
 from unspur.metrics import leakage
-from unspur.rows import Columns, MemoryRows
+from unspur.rows import MemoryRows, RowLabels
 from unspur.solvers.held_out_losses import HeldOutClusters, average_error
 from unspur.solvers.statistics import CellCounts
 
@@ -65,7 +65,7 @@ def test_folds_hold_whole_clusters_and_about_the_same_share_of_every_group(const
     code = cluster_codes(cluster, "clusters", len(cluster))
     for shares in (np.full(5, 0.2), np.array([0.2, 0.8])):
         fold = folds_by_cluster(code, group, shares, np.random.default_rng(0))
-        assert not len(clusters_in_two(code, fold))
+        assert not len(split_clusters(code, fold))
         for k, share in enumerate(shares):
             part = np.bincount(group[fold == k], minlength=4) / np.bincount(group)
             assert_allclose(part, share, atol=0.07)
@@ -97,7 +97,7 @@ def test_codes_are_in_the_order_of_the_labels_whatever_the_type_of_the_array(lab
 
 def test_clusters_of_one_row_give_the_tests_of_independent_rows(rng):
     Z, y, s, _ = draw(rng, 400, 1, correlation=0.0)
-    columns = Columns.of(y, s, fold=1 + np.arange(400) % 3)
+    columns = RowLabels.of(y, s, fold=1 + np.arange(400) % 3)
     rows, directions, centre = MemoryRows(Z, columns), rng.normal(size=(3, 6)), np.zeros(6)
     single = HeldOutClusters.of(np.arange(400), columns.cell, columns.weight, by_group=True)
     for scalars in ("held_out", "training"):
@@ -107,7 +107,7 @@ def test_clusters_of_one_row_give_the_tests_of_independent_rows(rng):
         )
         assert_allclose(clustered.losses, plain.losses, rtol=1e-10)
         for one, other in ((clustered.specific, plain.specific), (clustered.informative, plain.informative)):
-            assert_allclose([one.t, one.degrees], [other.t, other.degrees], rtol=1e-6)
+            assert_allclose([one.t, one.df], [other.t, other.df], rtol=1e-6)
 
 
 def test_copies_add_nothing_to_a_test(rng):
@@ -115,12 +115,12 @@ def test_copies_add_nothing_to_a_test(rng):
     verdicts = []
     for times in (1, 3):
         cluster = np.repeat(np.arange(200), times)
-        columns = Columns.of(y[cluster], s[cluster], fold=np.ones(200 * times, dtype=int))
+        columns = RowLabels.of(y[cluster], s[cluster], fold=np.ones(200 * times, dtype=int))
         rows = MemoryRows(Z[cluster], columns)
         tests = DirectionTests(clusters=HeldOutClusters.of(cluster, columns.cell, columns.weight, by_group=True))
         verdicts.append(tests.test("main", tests.losses(rows, CellCounts.of(rows), np.eye(6)[:1], np.zeros(6))))
     once, thrice = verdicts
-    assert_allclose([thrice.specific.t, thrice.specific.degrees], [once.specific.t, once.specific.degrees], rtol=1e-3)
+    assert_allclose([thrice.specific.t, thrice.specific.df], [once.specific.t, once.specific.df], rtol=1e-3)
 
 
 def test_the_error_of_an_average_is_that_of_leaving_clusters_out(rng):
@@ -149,14 +149,14 @@ def test_copies_are_kept_together_with_a_warning(rng):
     Z, y, s, _ = draw(rng, 250, 1, correlation=0.0, d=60)
     twice = np.repeat(np.arange(250), 2)
     jse = JSE(random_state=0, weight_decay=0.1)
-    with pytest.warns(ClusterWarning, match="250 of 500 training rows are exact copies of others") as told:
+    with pytest.warns(ClusterWarning, match="250 of 500 training rows are exact duplicates of others") as told:
         jse.fit(Z[twice], y[twice], concept=s[twice])
     assert [w.filename for w in told if w.category is ClusterWarning] == [__file__]  # the line that called `fit`
     assert not jse.spurious_.dim
     assert jse.fit(Z[twice], y[twice], concept=s[twice], clusters=np.arange(500)).spurious_.dim  # the control
     with (
-        pytest.warns(ClusterWarning, match="cv puts copies of .* rows into different test sets"),
-        pytest.warns(ClusterWarning, match="exact copies"),
+        pytest.warns(ClusterWarning, match="cv puts duplicates of .* rows into different test sets"),
+        pytest.warns(ClusterWarning, match="exact duplicates"),
     ):
         JSE(random_state=0, cv=StratifiedKFold(), weight_decay=0.1).fit(Z[twice], y[twice], concept=s[twice])
 
@@ -180,7 +180,7 @@ def test_copies_are_found_in_a_table_whose_first_rows_are_equal(kind, rng, tmp_p
         Z = torch.from_numpy(Z)
     elif kind == "dask":
         Z = pytest.importorskip("dask.array").from_array(Z, chunks=(500, 30))
-    with pytest.warns(ClusterWarning, match="400 of 2,600 training rows are exact copies"):
+    with pytest.warns(ClusterWarning, match="400 of 2,600 training rows are exact duplicates"):
         JSE(random_state=0, weight_decay=0.1).fit(Z, y, concept=s)
 
 
@@ -188,12 +188,12 @@ def test_copies_do_not_depend_on_the_order_of_the_rows(rng):
     Z, _, s = sorted_table(rng)
     mixed = rng.permutation(len(Z))
     for order in (np.arange(len(Z)), mixed):
-        assert any("400 of 2,600 rows of X are copies" in note for note in leakage(Z[order], s[order]).notes)
+        assert any("400 of 2,600 rows of X are duplicates" in note for note in leakage(Z[order], s[order]).notes)
         assert ("test", "training") in shared_rows(Z, Z[order])
     leace = LEACE().fit(Z[mixed], concept=s[mixed])
     with pytest.warns(UsedRowsWarning, match="2,600 of the 2,600"):
         assert any(
-            "400 of the 2,600 rows measured are copies" in note for note in leace.certificate(Z, concept=s).notes
+            "400 of the 2,600 rows measured are duplicates" in note for note in leace.certificate(Z, concept=s).notes
         )
 
 
@@ -223,7 +223,7 @@ def test_clusters_of_training_and_validation_rows(rng):
     jse = JSE(random_state=0, weight_decay=0.1)
     jse.fit(Z[first], y[first], concept=s[first], clusters=cluster[first], clusters_val=cluster[second], **given)
     assert jse.spurious_.dim
-    assert max(step.verdict.specific.degrees for step in jse.trace_.steps) < 40  # clusters, not rows
+    assert max(step.verdict.specific.df for step in jse.trace_.steps) < 40  # clusters, not rows
     with pytest.raises(InputError, match="clusters_val was not"):
         jse.fit(Z[first], y[first], concept=s[first], clusters=cluster[first], **given)
     with pytest.raises(
@@ -280,12 +280,12 @@ def test_weights_of_rows_count_in_clusters(rng):
     longer = np.repeat(np.arange(len(y)), weight)
     verdicts = []
     for rows, w in ((np.arange(len(y)), weight.astype(float)), (longer, np.ones(len(longer)))):
-        columns = Columns.of(y[rows], s[rows], w, np.ones(len(rows), dtype=int))
+        columns = RowLabels.of(y[rows], s[rows], w, np.ones(len(rows), dtype=int))
         source = MemoryRows(Z[rows], columns)
         tests = DirectionTests(clusters=HeldOutClusters.of(cluster[rows], columns.cell, columns.weight, by_group=True))
         verdicts.append(tests.test("main", tests.losses(source, CellCounts.of(source), np.eye(6)[:1], np.zeros(6))))
     assert_allclose(verdicts[0].specific.t, verdicts[1].specific.t, rtol=1e-5)
-    assert_allclose(verdicts[0].specific.degrees, verdicts[1].specific.degrees, rtol=1e-6)
+    assert_allclose(verdicts[0].specific.df, verdicts[1].specific.df, rtol=1e-6)
 
 
 def test_every_row_source_gives_the_same_trace(rng, tmp_path):
@@ -316,9 +316,9 @@ def test_equal_rows_with_other_labels_are_no_copies(rng):
     Z[: len(y) // 5] = 0.0
     assert JSE(random_state=0, weight_decay=0.1).fit(Z, y, concept=s).spurious_.dim == 1  # warnings are errors here
     hashes = np.array([7, 7, 7, 8, 8, 9])
-    assert copies(hashes, [[0, 0, 0, 1, 1, 0]]).tolist() == [0, 0, 0, 1, 1, 2]
-    assert len(set(copies(hashes, [[0, 1, 0, 1, 1, 0]]).tolist())) == 5
-    assert copies(hashes, [[0, 1, 0, 1, 0, 0]]) is None
+    assert duplicate_clusters(hashes, [[0, 0, 0, 1, 1, 0]]).tolist() == [0, 0, 0, 1, 1, 2]
+    assert len(set(duplicate_clusters(hashes, [[0, 1, 0, 1, 1, 0]]).tolist())) == 5
+    assert duplicate_clusters(hashes, [[0, 1, 0, 1, 0, 0]]) is None
     missing = np.nan  # copies of which one has no label are copies all the same
-    assert copies(hashes, [[0, missing, 0, 1, missing, 0]]).tolist() == [0, 0, 0, 1, 1, 2]
-    assert len(set(copies(hashes, [[0, missing, 1, 1, 1, 0]]).tolist())) == 5
+    assert duplicate_clusters(hashes, [[0, missing, 0, 1, missing, 0]]).tolist() == [0, 0, 0, 1, 1, 2]
+    assert len(set(duplicate_clusters(hashes, [[0, missing, 1, 1, 1, 0]]).tolist())) == 5

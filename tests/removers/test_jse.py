@@ -27,7 +27,7 @@ from unspur.exceptions import (
     UsedRowsWarning,
 )
 from unspur.metrics import explained_variance, group_accuracy
-from unspur.removers.joint import WEIGHT_DECAYS, FoldEstimates, choose_weight_decay
+from unspur.removers.joint import PAPER_PENALTIES, FoldEstimates, choose_weight_decay
 from unspur.solvers.descent import Outcome
 from unspur.trace import TaskPredictability, Trace, Traces
 
@@ -559,7 +559,7 @@ def test_gains_that_are_negligible_against_chance_buy_no_less_decay():
     assert jse.trace_.weight_decay >= 0.1
     assert jse.trace_.complete
     # The control: by losses within one standard error alone, which vanish with the loss, decay falls without end.
-    scores = {value: (1e-3 * value, 1e-9) for value in WEIGHT_DECAYS}
+    scores = {value: (1e-3 * value, 1e-9) for value in PAPER_PENALTIES}
     assert choose_weight_decay(scores.__getitem__, chance=2e-3)[0] == 0.01
     assert choose_weight_decay(scores.__getitem__, chance=1.4)[0] == 1.0
 

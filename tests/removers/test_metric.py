@@ -9,8 +9,8 @@ from unspur import JSE, SAL, PaperVariant, load, surgery
 from unspur.datasets import make_toy
 from unspur.exceptions import EmptySubspaceError, NothingRemovedWarning
 from unspur.options import from_flat_parameters
-from unspur.removers.problems import FoldedRows
-from unspur.rows import Columns, MemoryRows
+from unspur.removers.direction_remover import FoldedRows
+from unspur.rows import MemoryRows, RowLabels
 from unspur.solvers.coordinates import Metric
 from unspur.solvers.statistics import CellCounts, Moments
 from unspur.subspace import Subspace
@@ -129,7 +129,7 @@ def test_a_removal_between_scales_far_apart_is_a_projection_to_the_last_digit():
         rng = np.random.default_rng(seed)
         Z = rng.standard_normal((200, 10)) * 10.0 ** rng.uniform(-4.0, 4.0, 10)
         Z[:, 5] = Z[:, 0]
-        rows = MemoryRows(Z, Columns.of(np.arange(200) % 2, np.arange(200) // 2 % 2))
+        rows = MemoryRows(Z, RowLabels.of(np.arange(200) % 2, np.arange(200) // 2 % 2))
         counts = CellCounts.of(rows)
         metric = FoldedRows(rows, counts).metric(1.0)
         subspace = Subspace.spanned_by(

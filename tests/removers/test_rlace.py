@@ -8,7 +8,7 @@ from unspur import RLACE, SAL, SGD
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, NotConvergedWarning
 from unspur.removers.rlace import _BestResponse, onto_fantope
-from unspur.rows import Columns, MemoryRows, Weighting
+from unspur.rows import MemoryRows, RowLabels, Weighting
 from unspur.subspace import Subspace
 
 
@@ -29,7 +29,7 @@ def test_the_exact_answer_leaves_the_best_response_at_the_loss_of_a_constant():
 
 def _response(z, columns):
     columns = np.atleast_2d(columns).astype(float)
-    rows = MemoryRows(z, Columns(columns, np.zeros(len(z), dtype=np.intp), np.ones(len(z)), 0))
+    rows = MemoryRows(z, RowLabels(columns, np.zeros(len(z), dtype=np.intp), np.ones(len(z)), 0))
     return _BestResponse(rows, Weighting(np.full(1, 1.0 / len(z))), len(columns))
 
 

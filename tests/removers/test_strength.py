@@ -79,13 +79,13 @@ def test_the_strength_that_was_fitted_is_saved(toy, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"strength": 1.0}, "no projection"),
-        ({"strength": 0.31}, "no projection of strength 0.31"),
-        ({"strength": 0.0}, "no projection of strength 0"),
+        ({"strength": 1.0}, "not a projection"),
+        ({"strength": 0.31}, "not a projection of strength 0.31"),
+        ({"strength": 0.0}, "not a projection of strength 0"),
         ({"strength": 1.3}, "not between 0 and 1"),
         ({"strength": float("nan")}, "strength"),
         ({"strength": "all"}, "strength"),
-        ({"left": 0.0}, "no projection"),
+        ({"left": 0.0}, "not a projection"),
     ],
 )
 def test_a_file_whose_map_has_another_strength_is_refused(toy, tmp_path, changes, said):

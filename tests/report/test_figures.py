@@ -112,7 +112,7 @@ def test_the_ladder_shows_every_test_and_decision():
     expected = []
     for verdict in (step.verdict for step in trace):  # t, in units in which its own critical value is the threshold's
         for test, sign in ((verdict.informative, -1), (verdict.specific, 1 if verdict.role == "main" else -1)):
-            expected.append(sign * test.t * norm.ppf(0.05) / student.ppf(0.05, test.degrees))
+            expected.append(sign * test.t * norm.ppf(0.05) / student.ppf(0.05, test.df))
     assert [line.get_xdata()[0] for line in marks] == pytest.approx(expected)
     filled = [to_hex(line.get_markerfacecolor()) != "#ffffff" for line in marks]
     assert filled == [value > 1.6448536 for value in expected]

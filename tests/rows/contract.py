@@ -8,7 +8,7 @@ import pytest
 import scipy.stats
 
 from unspur._arrays import to_numpy
-from unspur.rows import Block, Columns, RowSource, Weighting
+from unspur.rows import Block, RowLabels, RowSource, Weighting
 
 N, D, N_FOLDS = 47, 5, 2
 #: The rows from here on are fold 2 and nothing else is: a validation set stacked below the training rows.
@@ -64,14 +64,14 @@ def numbered(directions: np.ndarray) -> np.ndarray:
     return np.column_stack([np.eye(len(directions))[:, 0], directions])
 
 
-def whole(z: np.ndarray, columns: Columns) -> Block:
+def whole(z: np.ndarray, columns: RowLabels) -> Block:
     """All rows as one block, put together by hand."""
     return Block(z, columns.targets, columns.cell, columns.weight)
 
 
-def take(columns: Columns, rows: slice) -> Columns:
+def take(columns: RowLabels, rows: slice) -> RowLabels:
     cell = columns.cell[rows]
-    return Columns(columns.targets[:, rows], cell, columns.weight[rows], int(cell.max() >> 2))
+    return RowLabels(columns.targets[:, rows], cell, columns.weight[rows], int(cell.max() >> 2))
 
 
 class RowSourceContract:
@@ -83,7 +83,7 @@ class RowSourceContract:
 
     dtypes: tuple[type, ...] = (np.float64, np.float32)
 
-    def make(self, z: np.ndarray, columns: Columns, tmp_path: Path) -> RowSource:
+    def make(self, z: np.ndarray, columns: RowLabels, tmp_path: Path) -> RowSource:
         raise NotImplementedError
 
     def pytest_generate_tests(self, metafunc):
@@ -105,12 +105,12 @@ class RowSourceContract:
         rng = np.random.default_rng(2)
         weight = rng.uniform(0.5, 3.0, N)
         weight[[3, 20, 40]] = 0.0
-        return Columns.of(rng.integers(0, 2, N), rng.integers(0, 2, N), weight, fold)
+        return RowLabels.of(rng.integers(0, 2, N), rng.integers(0, 2, N), weight, fold)
 
     @pytest.fixture
     def alike(self, columns, fold):
         """Columns whose rows weigh the same, but for three that weigh nothing."""
-        return Columns.of(columns.targets[1], columns.targets[0], 0.3 * (columns.weight > 0), fold)
+        return RowLabels.of(columns.targets[1], columns.targets[0], 0.3 * (columns.weight > 0), fold)
 
     @pytest.fixture
     def source(self, z, columns, tmp_path):

@@ -23,7 +23,7 @@ from unspur import AFR, DFR, ERM, INLP, JSE, JTT, LEACE, RLACE, SAL, SGD, SPLINC
 from unspur.datasets import make_toy
 from unspur.exceptions import ClusterLostError, InputError, LabelError, NotFiniteError
 from unspur.removers import base, seen_rows
-from unspur.rows import Columns, MemoryRows, rows_of
+from unspur.rows import MemoryRows, RowLabels, rows_of
 from unspur.rows import dask as on_dask
 from unspur.rows.dask import DaskRows
 from unspur.solvers.statistics import Covariances
@@ -38,8 +38,8 @@ def chunked(z: np.ndarray, *, features: int = -1) -> da.Array:
     return da.from_array(z, chunks=(CHUNK, features))
 
 
-def plain_columns(n: int) -> Columns:
-    return Columns.of(np.arange(n) % 2, np.arange(n) // 2 % 2)
+def plain_columns(n: int) -> RowLabels:
+    return RowLabels.of(np.arange(n) % 2, np.arange(n) // 2 % 2)
 
 
 @pytest.fixture(scope="module")
@@ -553,7 +553,7 @@ def test_columns_travel_at_two_bytes_a_row():
     rng = np.random.default_rng(4)
     labels, fold = rng.integers(0, 2, (2, 1000)), rng.integers(0, 6, 1000)
     for weight, size in ((labels[0], 2), (rng.uniform(size=1000), 9)):
-        columns = Columns.of(*labels, weight, fold)
+        columns = RowLabels.of(*labels, weight, fold)
         packed = on_dask._Packed.of(columns, slice(100, 900))
         assert len(pickle.dumps(packed)) < 800 * size + 1000
         found = packed.unpack()
@@ -562,7 +562,7 @@ def test_columns_travel_at_two_bytes_a_row():
             np.testing.assert_array_equal(got, given)
             assert got.dtype == given.dtype
         assert found.n_folds == 5
-    numbers = Columns(rng.standard_normal((3, 1000)), np.zeros(1000, dtype=np.intp), np.ones(1000), 0)
+    numbers = RowLabels(rng.standard_normal((3, 1000)), np.zeros(1000, dtype=np.intp), np.ones(1000), 0)
     np.testing.assert_array_equal(on_dask._Packed.of(numbers, slice(5, 9)).unpack().targets, numbers.targets[:, 5:9])
 
 
@@ -572,7 +572,7 @@ def test_of_too_many_rows_only_the_fingerprint_is_kept(monkeypatch):
     whole = LEACE().fit(TOY.Z, concept=TOY.concept)
     monkeypatch.setattr(seen_rows, "MAX_HASHES", 100)
     many = LEACE().fit(chunked(TOY.Z), concept=TOY.concept)
-    assert many._training_rows is None
+    assert many._training_rows.hashes is None
     assert many.training_hash_ == whole.training_hash_
     some = LEACE().fit(chunked(TOY.Z[:500]), concept=TOY.concept[:500])
     rest = LEACE().fit(TOY.Z[500:], concept=TOY.concept[500:])

@@ -1,4 +1,4 @@
-"""A file format that the package does not know: one class and one line in `SINGLE_FILES`, and everything opens it."""
+"""A file format that the package does not know: one class and one line in `ARRAY_READERS`, and everything opens it."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from tests.rows.contract import RowSourceContract
 from unspur import open_rows
 from unspur.exceptions import InputError
 from unspur.io.files import read_table
-from unspur.rows.backends import SINGLE_FILES
+from unspur.rows.backends import ARRAY_READERS
 from unspur.rows.source import slices
 from unspur.rows.stored import Budget, StoredRows, parse_size
 
@@ -27,8 +27,8 @@ class RawRows(StoredRows):
         self.budget.require_enough(str(path))
         super().__init__([path], progress=progress, scratch=scratch)
 
-    def _pieces(self):
-        for rows in slices(self.budget.rows, self.budget.piece_rows):
+    def _chunks(self):
+        for rows in slices(self.budget.rows, self.budget.chunk_rows):
             count, offset = (rows.stop - rows.start) * D, 8 * D * rows.start
             yield rows, np.fromfile(self._paths[0], count=count, offset=offset).reshape(-1, D)
 
@@ -54,7 +54,7 @@ def z():
 
 @pytest.fixture
 def file(z, tmp_path, monkeypatch):
-    monkeypatch.setitem(SINGLE_FILES, ".raw", RawRows)
+    monkeypatch.setitem(ARRAY_READERS, ".raw", RawRows)
     z.tofile(tmp_path / "rows.raw")
     return tmp_path / "rows.raw"
 
@@ -66,7 +66,7 @@ def test_its_rows_are_read_or_stay_where_they_are(file, z):
     assert_array_equal(table.Z, z)
     stored = read_table(file, memory="1MB").Z
     assert isinstance(stored, RawRows)
-    assert_array_equal(stored.between(slice(120, 290)), z[120:290])
+    assert_array_equal(stored.read_slice(slice(120, 290)), z[120:290])
 
 
 def test_labels_are_files_of_their_own(file, z):

@@ -15,7 +15,7 @@ from tests.rows.contract import RowSourceContract
 from unspur import ERM, JSE, LEACE, open_rows
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, NotFiniteError
-from unspur.rows import Columns
+from unspur.rows import RowLabels
 from unspur.rows.stored import (
     Budget,
     ConcatenatedRows,
@@ -62,9 +62,9 @@ def test_rows_of_several_places_are_those_of_their_files(tmp_path):
     one, other = open_rows(saved(z[:10], tmp_path), memory=50_000), open_rows(saved(z[20:], tmp_path, "other.npy"))
     rows = ConcatenatedRows(one, z[10:20].astype(np.float32), other)
     assert (rows.shape, rows.dtype) == ((30, 2), np.float64)
-    np.testing.assert_array_equal(rows.at_random(), z)
-    np.testing.assert_array_equal(rows.between(slice(8, 22)), z[8:22])
-    np.testing.assert_array_equal(rows.select([1, 11, 29]).at_random(), z[[1, 11, 29]])
+    np.testing.assert_array_equal(rows.random_access_copy(), z)
+    np.testing.assert_array_equal(rows.read_slice(slice(8, 22)), z[8:22])
+    np.testing.assert_array_equal(rows.select([1, 11, 29]).random_access_copy(), z[[1, 11, 29]])
     assert rows.budget.total == one.budget.total + other.budget.total
     assert [rows.location_of(row).partition(" of ")[0] for row in (9, 19, 29)] == 3 * ["row 9"]
     saved(z[20:25], tmp_path, "other.npy")
@@ -99,8 +99,8 @@ def test_whole_numbers_arrive_in_double_precision_as_in_memory(toy, tmp_path, dt
     blocks = [block for _, block in rows.blocks()]
     assert {block.dtype for block in blocks} == {rows.dtype}
     np.testing.assert_array_equal(np.concatenate(blocks), z)
-    np.testing.assert_array_equal(rows.at_random(), z)
-    assert rows.at_random().dtype == np.float64
+    np.testing.assert_array_equal(rows.random_access_copy(), z)
+    assert rows.random_access_copy().dtype == np.float64
     for method in (LEACE(), ERM(random_state=0)):
         stored, in_memory = (clone(method).fit(X, toy.y, concept=toy.concept) for X in (rows, z))
         found = [one.removal_.matrix() if hasattr(one, "removal_") else one.coef_ for one in (stored, in_memory)]
@@ -182,7 +182,7 @@ def test_rows_that_are_used_together_share_a_budget(toy, tmp_path):
     shares = divide(10**6, [large.budget, small.budget])
     assert 0.99e6 < sum(shares) <= 10**6
     assert shares[0] > 5 * shares[1]
-    fewer = large.within(shares[0])
+    fewer = large.with_memory(shares[0])
     assert fewer.budget.total == shares[0]
     assert fewer.budget.room < large.budget.room
     assert fewer._rows_at_once < large._rows_at_once
@@ -242,7 +242,7 @@ def _anonymous() -> int:
 def _most_anonymous(path: Path, how: str) -> int:
     """The most anonymous memory that two passes over a file take."""
     n, d = np.load(path, mmap_mode="r").shape
-    columns = Columns.of(np.arange(n) % 2, np.arange(n) % 2)
+    columns = RowLabels.of(np.arange(n) % 2, np.arange(n) % 2)
     before, most, done = _anonymous(), [0], threading.Event()
 
     def watch():

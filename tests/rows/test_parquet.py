@@ -40,7 +40,7 @@ from unspur.exceptions import InputError, NotFiniteError
 from unspur.io.files import read_table
 from unspur.labels import class_label
 from unspur.metrics import principal_angles
-from unspur.rows import Columns, MemoryRows, Weighting
+from unspur.rows import MemoryRows, RowLabels, Weighting
 from unspur.rows.parquet import ParquetRows
 from unspur.rows.stored import read_ahead
 
@@ -209,7 +209,7 @@ def test_values_arrive_in_the_type_that_holds_them(tmp_path, stored, arrives, fi
 
 def test_lists_of_float32_are_not_copied(tmp_path):
     rows = ParquetRows(write(np.ones((20, 3), np.float32), tmp_path))
-    assert all(not z.flags.owndata and not z.flags.writeable for _, z in rows._pieces())
+    assert all(not z.flags.owndata and not z.flags.writeable for _, z in rows._chunks())
 
 
 def test_columns_as_features_arrive_in_the_order_asked_for(tmp_path):
@@ -557,7 +557,7 @@ class Stop(BaseException):
 def test_no_thread_is_left_behind(toy, tmp_path, where):
     paths = write(toy.Z, tmp_path, row_group_size=20)
     rows = open_rows(paths, memory=LITTLE, check=False)
-    source = rows.source(Columns.of(toy.y, toy.concept))
+    source = rows.source(RowLabels.of(toy.y, toy.concept))
     if where == "statistic":
 
         def stop(block):
@@ -567,7 +567,7 @@ def test_no_thread_is_left_behind(toy, tmp_path, where):
         with pytest.raises(Stop):
             source.sum(stop)
     elif where == "reading":
-        rows._pieces = lambda: (1 / 0 for _ in range(1))
+        rows._chunks = lambda: (1 / 0 for _ in range(1))
         with pytest.raises(ZeroDivisionError):
             source.sum(lambda block: 1)
     elif where == "early end":
@@ -625,7 +625,7 @@ def test_projections_that_do_not_fit_go_to_a_file_that_is_removed(toy, tmp_path,
     spool.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(spool))
     write(toy.Z, tmp_path, row_group_size=100)
-    columns = Columns.of(toy.y, toy.concept)
+    columns = RowLabels.of(toy.y, toy.concept)
     source = open_rows(tmp_path, memory=LITTLE).source(columns)
     directions = np.random.default_rng(0).standard_normal((8, 400))
     projected = source.project(directions, toy.Z.mean(axis=0))
@@ -646,7 +646,7 @@ def test_a_projection_keeps_the_scratch_folder_and_the_bars(toy, tmp_path, monke
     rows = open_rows(tmp_path, memory=LITTLE, scratch=tmp_path / "scratch", progress=True)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))  # so that only scratch will do
     directions = np.random.default_rng(0).standard_normal((8, 400))
-    once = rows.source(Columns.of(toy.y, toy.concept)).project(directions, toy.Z.mean(axis=0))
+    once = rows.source(RowLabels.of(toy.y, toy.concept)).project(directions, toy.Z.mean(axis=0))
     twice = once.project(np.eye(400), np.zeros(400))
     for projected in (once, twice):
         assert projected._stored._progress
@@ -680,7 +680,7 @@ def test_files_of_lists_of_another_length_are_refused_before_they_are_read(tmp_p
 def test_projection_onto_nothing_does_not_read_the_files(toy, tmp_path):
     paths = write(toy.Z, tmp_path)
     rows = open_rows(tmp_path, check=False)
-    source = rows.source(Columns.of(toy.y, toy.concept))
+    source = rows.source(RowLabels.of(toy.y, toy.concept))
     paths[0].unlink()
     assert source.project(np.empty((8, 0)), np.zeros(8)).sum(lambda block: len(block.cell)) == 1200
     with pytest.raises(InputError):
@@ -689,7 +689,7 @@ def test_projection_onto_nothing_does_not_read_the_files(toy, tmp_path):
 
 @pytest.mark.parametrize("memory", [LITTLE, "1GB"])
 def test_random_rows_of_files_are_those_of_memory(toy, folder, memory):
-    columns = Columns.of(toy.y, toy.concept)
+    columns = RowLabels.of(toy.y, toy.concept)
     stored = open_rows(folder, memory=memory)
     weighting = Weighting(np.ones(4))
     drawn = [
@@ -706,8 +706,8 @@ def test_a_scratch_folder_holds_a_decoded_copy_while_the_rows_are_used(toy, tmp_
     rows = open_rows(paths, memory=LITTLE, scratch=tmp_path / "scratch")
     plain = open_rows(paths, memory=LITTLE)
     assert len(list((tmp_path / "scratch").iterdir())) == 1
-    rows._pieces = lambda: (1 / 0 for _ in range(1))  # the files are not read again
-    total = [r.source(Columns.of(toy.y, toy.concept)).sum(lambda block: block.z.T @ block.z) for r in (rows, plain)]
+    rows._chunks = lambda: (1 / 0 for _ in range(1))  # the files are not read again
+    total = [r.source(RowLabels.of(toy.y, toy.concept)).sum(lambda block: block.z.T @ block.z) for r in (rows, plain)]
     np.testing.assert_array_equal(*total)  # to the last bit
     del rows
     gc.collect()

@@ -8,12 +8,12 @@ import pytest
 
 from tests.rows.contract import TAIL, TRAINING, RowSourceContract, row_numbers, table, take, visits, whole
 from unspur.exceptions import InputError
-from unspur.rows import Block, Columns, MemoryRows, StackedRows, Weighting, rows_of, training_part, validation_part
+from unspur.rows import Block, MemoryRows, RowLabels, StackedRows, Weighting, rows_of, training_part, validation_part
 from unspur.rows.stored import MemmapRows, open_npy
 
 
-def plain_columns(n: int) -> Columns:
-    return Columns.of(np.arange(n) % 2, np.arange(n) // 2 % 2)
+def plain_columns(n: int) -> RowLabels:
+    return RowLabels.of(np.arange(n) % 2, np.arange(n) // 2 % 2)
 
 
 def saved(z: np.ndarray, folder: Path, name: str = "z.npy") -> Path:
@@ -114,7 +114,7 @@ def test_rows_that_do_not_go_with_their_labels_are_refused_with_both_numbers(sha
 
 def test_columns_of_different_length_are_refused():
     with pytest.raises(InputError, match=r"'concept': 3"):
-        Columns.of([0, 1], [0, 1, 1])
+        RowLabels.of([0, 1], [0, 1, 1])
 
 
 class Unreadable(np.ndarray):
@@ -285,20 +285,20 @@ def test_a_map_that_was_changed_in_memory_is_not_taken_for_its_file(tmp_path):
     np.save(tmp_path / "z.npy", np.zeros((2, 2)))
     changed = np.load(tmp_path / "z.npy", mmap_mode="c")
     changed += 100
-    rows = rows_of(changed, Columns.of([0, 1], [0, 1]))
+    rows = rows_of(changed, RowLabels.of([0, 1], [0, 1]))
     assert rows.sum(lambda block: block.z.sum()) == 400
 
 
 def test_a_mapped_source_finds_its_file_after_a_change_of_folder(tmp_path, monkeypatch):
     np.save(tmp_path / "z.npy", np.ones((2, 2)))
     monkeypatch.chdir(tmp_path)
-    rows = MemmapRows("z.npy", Columns.of([0, 1], [0, 1]))
+    rows = MemmapRows("z.npy", RowLabels.of([0, 1], [0, 1]))
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert pickle.loads(pickle.dumps(rows)).sum(lambda block: block.z.sum()) == 4
 
 
 def test_minibatches_without_any_weight_are_refused():
-    rows = MemoryRows(np.ones((3, 2)), Columns.of([0, 1, 0], [0, 1, 1]))
+    rows = MemoryRows(np.ones((3, 2)), RowLabels.of([0, 1, 0], [0, 1, 1]))
     with pytest.raises(InputError, match="positive weight"):
         next(rows.minibatches(2, np.random.default_rng(0), Weighting(np.zeros(4))))

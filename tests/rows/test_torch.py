@@ -35,7 +35,7 @@ from unspur._arrays import by_rows, exact_products, is_tensor, result_to_host, t
 from unspur.clusters import row_hashes
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, NotFiniteError
-from unspur.rows import Columns, MemoryRows, Weighting, backends, rows_of
+from unspur.rows import MemoryRows, RowLabels, Weighting, backends, rows_of
 from unspur.rows.torch import TorchRows
 from unspur.solvers import fused
 from unspur.solvers.held_out_losses import (
@@ -112,7 +112,7 @@ class TestHalfPrecisionRows(RowSourceContract):
 rng = np.random.default_rng(1)
 ROWS, WIDTH, FOLDS = 700, 6, 3
 Z = rng.standard_normal((ROWS, WIDTH)) + 0.3
-COLUMNS = Columns.of(
+COLUMNS = RowLabels.of(
     rng.integers(0, 2, ROWS), rng.integers(0, 2, ROWS), rng.uniform(0, 2, ROWS), rng.integers(0, FOLDS + 1, ROWS)
 )
 WEIGHTING = Weighting(rng.uniform(0, 1, 4 * (FOLDS + 1)))
@@ -310,7 +310,7 @@ def test_sums_of_narrow_rows_are_added_up_accurately(kind, device):
     """
     n, d = 20_000, 40
     draw = np.random.default_rng(4)
-    columns = Columns.of(draw.integers(0, 2, n), draw.integers(0, 2, n))
+    columns = RowLabels.of(draw.integers(0, 2, n), draw.integers(0, 2, n))
     z = torch.tensor(draw.standard_normal((n, d)) + 0.5, device=device).to(kind)
     statistic = LogisticLosses(draw.standard_normal((1, 2, d)), np.zeros((1, 2)), BOTH, np.ones((1, 4)), np.zeros(d))
     exact = TorchRows(z.double(), columns).sum(statistic)
@@ -351,7 +351,7 @@ class TestPrecisionOfProducts:
     @on_a_gpu
     def test_products_on_a_gpu_keep_their_digits(self, fast):
         z = torch.randn(4096, 256, device="cuda")
-        columns = Columns.of(np.zeros(4096), np.zeros(4096))
+        columns = RowLabels.of(np.zeros(4096), np.zeros(4096))
         exact = (z.double().T @ z.double()).cpu().numpy()
         found = TorchRows(z, columns).sum(lambda block: block.z.T @ block.z)
         assert np.abs(found - exact).max() < 1e-5 * exact.max()
@@ -670,7 +670,7 @@ class TestFusedKernel:
     @pytest.mark.parametrize(("n", "d"), [(1, 1), (37, 5), (19, 40), (5, 300)])
     def test_gives_what_the_plain_path_gives_in_float64(self, place, n, d, kind):
         draw = np.random.default_rng(n)
-        columns = Columns.of(
+        columns = RowLabels.of(
             draw.integers(0, 2, n), draw.integers(0, 2, n), draw.uniform(0, 1, n), draw.integers(0, 3, n)
         )
         z = torch.tensor(draw.standard_normal((n, d)), device=place).to(kind)
@@ -694,7 +694,7 @@ class TestFusedKernel:
         if place == "cpu" and (kind == torch.bfloat16 or n > 100):
             pytest.skip("Triton's interpreter has no products of bfloat16, and is slow")
         draw = np.random.default_rng(n)
-        columns = Columns.of(
+        columns = RowLabels.of(
             draw.integers(0, 2, n), draw.integers(0, 2, n), draw.uniform(0, 1, n), draw.integers(0, 3, n)
         )
         z = torch.tensor(draw.standard_normal((n, d)), device=place).to(kind)
@@ -712,7 +712,7 @@ class TestFusedKernel:
 
     def test_far_logits_neither_overflow_nor_become_nan(self, place):
         z = torch.tensor([[-1e4], [-100.0], [100.0], [1e4]], device=place)
-        columns = Columns.of([0, 1, 0, 1], [1, 0, 0, 1])
+        columns = RowLabels.of([0, 1, 0, 1], [1, 0, 0, 1])
         statistic = LogisticLosses(np.ones((1, 2, 1)), np.zeros((1, 2)), BOTH, np.ones((1, 4)), np.zeros(1))
         found, exact = self.both(statistic, z, columns)
         np.testing.assert_allclose(found, exact, rtol=1e-6, atol=1e-30)

@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from unspur.datasets import make_toy
-from unspur.rows import CONCEPT, Columns, MemoryRows
+from unspur.rows import CONCEPT, MemoryRows, RowLabels
 from unspur.solvers import logistic
 from unspur.solvers.coordinates import Geometry, LogisticCoordinates
 from unspur.solvers.descent import minimize
@@ -15,7 +15,7 @@ from unspur.solvers.statistics import CellCounts
 
 def solved(dtype, offset):
     toy = make_toy(900, d=16, rho=0.6, random_state=0)
-    rows = MemoryRows((toy.Z + offset).astype(dtype), Columns.of(toy.y, toy.concept))
+    rows = MemoryRows((toy.Z + offset).astype(dtype), RowLabels.of(toy.y, toy.concept))
     counts = CellCounts.of(rows)
     weighting = counts.weighting(counts.without(None), "none")
     whitening = LogisticCoordinates.of(Geometry.of_rows(rows, weighting), 0.01)

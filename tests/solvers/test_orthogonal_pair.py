@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError
-from unspur.rows import CONCEPT, MAIN, Columns, MemoryRows
+from unspur.rows import CONCEPT, MAIN, MemoryRows, RowLabels
 from unspur.solvers import descent
 from unspur.solvers.coordinates import Geometry
 from unspur.solvers.descent import Outcome
@@ -33,7 +33,7 @@ from unspur.subspace import Subspace
 
 
 def problem(z, y, concept, *, weight=None, weight_decay=0.01, removed=None, balance="none"):
-    rows = MemoryRows(z, Columns.of(y, concept, weight))
+    rows = MemoryRows(z, RowLabels.of(y, concept, weight))
     counts = CellCounts.of(rows)
     weighting = counts.weighting(counts.without(None), balance)
     geometry = Geometry.of(Moments.of(rows, weighting), z.dtype.itemsize)
@@ -174,7 +174,7 @@ class TestModel:
 
 def test_pairs_solved_side_by_side_are_those_solved_alone():
     toy = make_toy(600, d=6, rho=0.8, random_state=0)
-    rows = MemoryRows(toy.Z, Columns.of(toy.y, toy.concept, None, np.arange(600) % 4))
+    rows = MemoryRows(toy.Z, RowLabels.of(toy.y, toy.concept, None, np.arange(600) % 4))
     counts = CellCounts.of(rows)
     weightings = tuple(counts.weighting(counts.without(k), "group") for k in (None, 1, 2, 3))
     spectrum = Spectrum.of(Geometry.of(Moments.of(rows, weightings[0]), 8))
@@ -341,7 +341,7 @@ def test_integer_weights_equal_repeated_rows():
 def test_block_size_does_not_matter():
     toy = make_toy(500, d=5, rho=0.7, random_state=5)
     rows, weighting, space = problem(toy.Z, toy.y, toy.concept)
-    small = MemoryRows(toy.Z, Columns.of(toy.y, toy.concept), block_rows=7)
+    small = MemoryRows(toy.Z, RowLabels.of(toy.y, toy.concept), block_rows=7)
     assert_allclose(solve_pair(rows, weighting, space).weights, solve_pair(small, weighting, space).weights, atol=1e-9)
 
 
@@ -447,7 +447,7 @@ def test_quick_moments_are_used_only_where_the_rank_is_beyond_doubt():
     full = rng.standard_normal((500, 6)).astype(np.float32)
     flat = np.column_stack([full, full[:, 0] + full[:, 1]])
     for z, rank in ((full, 6), (flat, 6)):
-        rows = MemoryRows(z, Columns.of(np.arange(500) % 2, np.arange(500) // 250))
+        rows = MemoryRows(z, RowLabels.of(np.arange(500) % 2, np.arange(500) // 250))
         weighting = CellCounts.of(rows).weighting(np.array([True]), "none")
         quick, exact = Geometry.of_rows(rows, weighting), Geometry.of(Moments.of(rows, weighting), 4)
         assert quick.rank == exact.rank == rank

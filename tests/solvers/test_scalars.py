@@ -9,14 +9,14 @@ from sklearn.linear_model import LogisticRegression
 
 from unspur.criteria import DirectionTests
 from unspur.datasets import make_toy
-from unspur.rows import CONCEPT, MAIN, Columns, MemoryRows
+from unspur.rows import CONCEPT, MAIN, MemoryRows, RowLabels
 from unspur.solvers import held_out_losses
 from unspur.solvers.held_out_losses import ColumnScore, fit_scalars
 from unspur.solvers.statistics import CellCounts
 
 
 def fitted(z, y, concept, balance="none", weight=None):
-    rows = MemoryRows(z, Columns.of(y, concept, weight))
+    rows = MemoryRows(z, RowLabels.of(y, concept, weight))
     counts = CellCounts.of(rows)
     weighting = counts.weighting(counts.without(None), balance)
     labels = np.array([CONCEPT, MAIN])
@@ -55,7 +55,7 @@ def test_leaving_one_out_agrees_with_refitting_without_each_row():
     toy = make_toy(240, d=2, rho=0.7, random_state=3)
     z, n = toy.Z, 240
     for by_group, balance in ((True, "group"), (False, "none")):
-        rows = MemoryRows(z[:, :1], Columns.of(toy.y, toy.concept, fold=np.ones(n, dtype=int)))
+        rows = MemoryRows(z[:, :1], RowLabels.of(toy.y, toy.concept, fold=np.ones(n, dtype=int)))
         model = DirectionTests(by_group=by_group)._leave_one_out(rows, CellCounts.of(rows), (0, 0))
         fast = rows.sum(model.losses)
         in_sample = rows.sum(replace(model, without=None).losses)
@@ -86,7 +86,7 @@ def test_leaving_one_out_of_a_small_group_is_not_flattered(size):
         extra = np.r_[extra, 0, 0, 0]
         n = len(y)
         x = concept + rng.standard_normal(n)
-        rows = MemoryRows(x[:, None], Columns.of(y, concept, fold=np.ones(n, dtype=int)))
+        rows = MemoryRows(x[:, None], RowLabels.of(y, concept, fold=np.ones(n, dtype=int)))
         model = DirectionTests()._leave_one_out(rows, CellCounts.of(rows), (0, 0))
         small = np.flatnonzero(extra)
         fast.append(rows.sum(model.losses)[:, small])
@@ -109,7 +109,7 @@ def rejected_though_separable(trials=100):
         rng = np.random.default_rng(seed)
         noise = rng.standard_normal(40) if seed % 2 else rng.uniform(-2.5, 2.5, 40)
         x = np.clip(noise, -2.5, 2.5) + rng.choice([6.0, 8.0, 20.0]) * concept
-        rows = MemoryRows(x[:, None], Columns.of(y, concept, fold=np.ones(40, dtype=int)))
+        rows = MemoryRows(x[:, None], RowLabels.of(y, concept, fold=np.ones(40, dtype=int)))
         losses = tests.losses(rows, CellCounts.of(rows), np.ones((1, 1)), np.zeros(1))
         lost += not tests.informative("spurious", losses).proper
     return lost

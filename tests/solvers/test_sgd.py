@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 
 from tests.solvers.test_softmax import problem, solve, source
 from unspur.datasets import make_toy
-from unspur.rows import CONCEPT, Columns, MemoryRows, Weighting
+from unspur.rows import CONCEPT, MemoryRows, RowLabels, Weighting
 from unspur.solvers.coordinates import Geometry, LogisticCoordinates
 from unspur.solvers.logistic import LogisticLosses, SoftmaxLoss, n_logits, solve_logistic
 from unspur.solvers.orthogonal_pair import PairSpace, Spectrum, directions, solve_pair
@@ -24,7 +24,7 @@ from unspur.subspace import Subspace
 def setting(n=3000, rho=0.5, seed=0, balance="none"):
     toy = make_toy(n, d=6, rho=rho, random_state=seed)
     fold = (np.arange(n) % 5 == 0).astype(int)
-    rows = MemoryRows(toy.Z, Columns.of(toy.y, toy.concept, fold=fold))
+    rows = MemoryRows(toy.Z, RowLabels.of(toy.y, toy.concept, fold=fold))
     counts = CellCounts.of(rows)
     train, validation = (counts.weighting(mask, balance) for mask in (counts.without(1), counts.only(1)))
     return rows, train, validation, Moments.of(rows, train)

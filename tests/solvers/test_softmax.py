@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 from sklearn.linear_model import LogisticRegression
 
 from unspur.exceptions import NotConvergedWarning
-from unspur.rows import Columns, MemoryRows, Weighting
+from unspur.rows import MemoryRows, RowLabels, Weighting
 from unspur.solvers import logistic
 from unspur.solvers.coordinates import Geometry, LogisticCoordinates
 from unspur.solvers.logistic import (
@@ -33,7 +33,7 @@ def problem(k, n=600, d=8, seed=0, stretch=10.0):
 
 def source(z, y, weight=None, block_rows=100):
     weight = np.ones(len(y)) if weight is None else weight
-    columns = Columns(np.stack([np.zeros(len(y)), y]).astype(float), np.asarray(y), weight, 0)
+    columns = RowLabels(np.stack([np.zeros(len(y)), y]).astype(float), np.asarray(y), weight, 0)
     return MemoryRows(z, columns, block_rows=block_rows)
 
 
@@ -203,7 +203,7 @@ def test_regressions_side_by_side_are_those_one_by_one_in_fewer_passes(n_classes
     codes = rng.integers(0, n_classes, 300)
     Z = rng.normal(size=(300, 8)) * np.geomspace(1.0, 0.01, 8) + 1.5 * np.eye(8)[codes]
     cell = rng.integers(0, 4, 300)
-    rows = Visits(Z, Columns(np.stack([codes, codes]).astype(float), cell, np.ones(300), 0))
+    rows = Visits(Z, RowLabels(np.stack([codes, codes]).astype(float), cell, np.ones(300), 0))
     everything = Weighting(np.full(4, 1.0 / 300))
     geometry = Geometry.of_rows(rows, everything)
     if removed:
@@ -256,7 +256,7 @@ def test_without_a_penalty_separable_rows_are_solved_as_far_as_the_tolerance_say
 def test_a_regression_that_is_not_solved_in_time_says_so():
     rng = np.random.default_rng(0)
     codes = rng.integers(0, 2, 100)
-    rows = MemoryRows(rng.normal(size=(100, 5)) + 3.0 * codes[:, None], Columns.of(codes, codes))
+    rows = MemoryRows(rng.normal(size=(100, 5)) + 3.0 * codes[:, None], RowLabels.of(codes, codes))
     weighting = Weighting(np.full(4, 0.01))
     geometry = Geometry.of_rows(rows, weighting)
     easy, hard = solve_softmax_many(rows, geometry, [(weighting, 1e3), (weighting, 1e-6)], 2, tol=1e-3, max_iter=2)

@@ -5,7 +5,7 @@ import pytest
 
 from unspur._arrays import MIN_MATVEC_SIZE
 from unspur.exceptions import GroupSizeError
-from unspur.rows import CONCEPT, MAIN, Block, Columns, MemoryRows, StackedRows, Weighting
+from unspur.rows import CONCEPT, MAIN, Block, MemoryRows, RowLabels, StackedRows, Weighting
 from unspur.solvers.logistic import LogisticLosses, loss_and_probability
 from unspur.solvers.statistics import CellCounts, ColumnFaults, Moments
 
@@ -22,7 +22,7 @@ class Sample:
         self.y = np.where(rng.random(n) < 0.8, self.concept, 1 - self.concept)
         self.weight = rng.uniform(0.1, 4.0, n) * (rng.random(n) < 0.9)
         self.fold = rng.integers(0, 4, n)
-        self.columns = Columns.of(self.y, self.concept, self.weight, self.fold)
+        self.columns = RowLabels.of(self.y, self.concept, self.weight, self.fold)
         self.rows = MemoryRows(self.z, self.columns, block_rows=70)
         self.block = Block(self.z, self.columns.targets, self.columns.cell, self.columns.weight)
 
@@ -49,8 +49,8 @@ class TestCounts:
     def test_counts_of_stacked_rows_are_those_of_all_parts(self):
         train, validation = Sample(1), Sample(2)
         stacked = StackedRows(
-            MemoryRows(train.z, Columns.of(train.y, train.concept)),  # fold 0 only
-            MemoryRows(validation.z, Columns.of(validation.y, validation.concept, fold=np.ones(300))),
+            MemoryRows(train.z, RowLabels.of(train.y, train.concept)),  # fold 0 only
+            MemoryRows(validation.z, RowLabels.of(validation.y, validation.concept, fold=np.ones(300))),
         )
         counts = CellCounts.of(stacked)
         np.testing.assert_array_equal(counts.rows.sum(axis=(1, 2)), [300, 300])
@@ -93,7 +93,7 @@ class TestCounts:
 
     def test_an_empty_group_is_named(self, sample):
         gone = ~((sample.y == 1) & (sample.concept == 0))
-        rows = MemoryRows(sample.z[gone], Columns.of(sample.y[gone], sample.concept[gone]))
+        rows = MemoryRows(sample.z[gone], RowLabels.of(sample.y[gone], sample.concept[gone]))
         counts = CellCounts.of(rows)
         with pytest.raises(GroupSizeError, match=r"in \(main=1, concept=0\), so"):
             counts.weighting(counts.without(None), "group")
@@ -102,13 +102,13 @@ class TestCounts:
 
     def test_a_group_without_weight_counts_as_empty(self, sample):
         weight = np.where((sample.y == 0) & (sample.concept == 1), 0.0, 1.0)
-        counts = CellCounts.of(MemoryRows(sample.z, Columns.of(sample.y, sample.concept, weight)))
+        counts = CellCounts.of(MemoryRows(sample.z, RowLabels.of(sample.y, sample.concept, weight)))
         with pytest.raises(GroupSizeError, match=r"in \(main=0, concept=1\), so"):
             counts.weighting(counts.without(None), "group")
 
     def test_a_group_missing_from_the_folds_asked_for_is_named(self, sample):
         fold = np.where((sample.y == 1) & (sample.concept == 1), 0, 1)
-        counts = CellCounts.of(MemoryRows(sample.z, Columns.of(sample.y, sample.concept, fold=fold)))
+        counts = CellCounts.of(MemoryRows(sample.z, RowLabels.of(sample.y, sample.concept, fold=fold)))
         with pytest.raises(GroupSizeError, match=r"\(main=1, concept=1\)"):
             counts.weighting(counts.only(1), "group")
         counts.weighting(counts.without(None), "group")
@@ -122,7 +122,7 @@ class TestCounts:
     )
     def test_an_empty_class_is_named_by_its_groups(self, sample, balance, named):
         none = np.zeros_like(sample.y)
-        counts = CellCounts.of(MemoryRows(sample.z, Columns.of(sample.y, none)))
+        counts = CellCounts.of(MemoryRows(sample.z, RowLabels.of(sample.y, none)))
         with pytest.raises(GroupSizeError, match=named):
             counts.weighting(counts.without(None), balance)
         counts.weighting(counts.without(None), "main")
@@ -172,7 +172,7 @@ class TestMoments:
 class TestColumnFaults:
     def faults(self, z) -> ColumnFaults:
         none = np.zeros(len(z), dtype=np.intp)
-        return ColumnFaults.of(MemoryRows(z, Columns.of(none, none), block_rows=4))
+        return ColumnFaults.of(MemoryRows(z, RowLabels.of(none, none), block_rows=4))
 
     @pytest.mark.parametrize("dtype", [np.float32, np.float64])
     def test_counts_gaps_and_infinities_by_column(self, dtype):
@@ -317,7 +317,7 @@ class TestLogisticLosses:
         statistic = LogisticLosses.of_one(
             weights, np.zeros(2), np.zeros(3), Weighting(np.full(4, 0.5)), centred=centred
         )
-        seen = flat(MemoryRows(z, Columns.of(y, np.array([0, 1]))).sum(statistic))
+        seen = flat(MemoryRows(z, RowLabels.of(y, np.array([0, 1]))).sum(statistic))
         assert np.isfinite(seen).all()
         # One of the two rows is wrong by |t|, the other right; the concept is undecided.
         assert seen[0] == pytest.approx(0.5 * abs(size) + np.log(2))

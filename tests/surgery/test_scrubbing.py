@@ -785,7 +785,7 @@ class TestInput:
             (batches, [np.zeros(23, dtype=int)] * 8, "has 24 sequences and concept of shape"),
             (batches, np.zeros(192, dtype=int), "one class only"),
             (batches, [np.full((24, LENGTH), -100)] * 8, "No row has a known concept"),
-            (batches, np.arange(192), "different whole numbers"),
+            (batches, np.arange(192), "distinct whole numbers"),
         ],
     )
     def test_what_is_no_input_is_refused_in_words(self, gpt2, given, concept, said):

@@ -17,8 +17,9 @@ import pytest
 from tests.optional import distributed
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from unspur.exceptions import InputError, RunStoppedError
+from unspur.exceptions import InputError
 from unspur_paper.experiments import running
+from unspur_paper.experiments.errors import RunStoppedError
 from unspur_paper.experiments.records import RecordStore, record_key
 from unspur_paper.experiments.running import Task, run
 

@@ -1,4 +1,4 @@
-"""`unspur audit`: which columns of a table travel with the task, are visible, and are used."""
+"""`unspur audit`: which columns of a table are associated with the task, visible, and used."""
 
 from __future__ import annotations
 

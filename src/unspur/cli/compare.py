@@ -208,7 +208,7 @@ def _note_on_other_fit(remover: str, rows: Mapping[str, LabelledData]) -> str:
     """How the removal that `unspur fit --method` saves differs from that of the table; "" if it does not."""
     from unspur.compare import class_and_options
 
-    partly_known = any((rows[name].live & ~rows[name].concept_known).any() for name in rows if name != "test")
+    partly_known = any((rows[name].contributes & ~rows[name].concept_known).any() for name in rows if name != "test")
     if remover == "none" or not partly_known or not fits_each_concept(class_and_options(remover)[0]):
         return ""
     names = " and ".join(rows["training"].concept_names)

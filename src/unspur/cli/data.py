@@ -183,13 +183,13 @@ def labelled_rows(
     clusters: str | None = None,
     like: LabelledData | None = None,
     what: str = "validation",
-    least: int = 2,
+    min_classes: int = 2,
 ) -> LabelledData:
     """The rows of a table with their labels, decoded, and with clusters, if a column is named.
 
     `missing` has the value of each concept that means not known. Rows for `what` ("test") must have the classes of the
-    training rows, `like`; without it, each label must have at least `least` classes. Labels have the names of
-    `label_names`.
+    training rows, `like`; without it, each label must have at least `min_classes` classes. Labels have
+    the names of `label_names`.
     """
     import numpy as np
 
@@ -204,7 +204,12 @@ def labelled_rows(
     y, *labels = (
         replace(
             class_label(
-                table.label(given), name + where, n, missing=missing.get(given), classes=known.get(name), least=least
+                table.label(given),
+                name + where,
+                n,
+                missing=missing.get(given),
+                classes=known.get(name),
+                min_classes=min_classes,
             ),
             name=name,
         )
@@ -416,7 +421,7 @@ def _as_number(value: Any) -> float | None:
 def draw_test_mask(data: LabelledData, seed: int) -> BoolArray:
     """Boolean mask of a stratified test split of `TEST_SHARE`; all commands draw the same one.
 
-    Rows of a cluster stay together; without clusters, exact copies of a row do.
+    Rows of a cluster stay together; without clusters, exact duplicates of a row do.
     """
     import numpy as np
 
@@ -427,7 +432,7 @@ def draw_test_mask(data: LabelledData, seed: int) -> BoolArray:
         data = data.with_duplicate_clusters(row_hashes(np.asarray(data.X)))
     if data.clusters_are_duplicates and data.clusters is not None:
         _, first, code = np.unique(data.clusters, return_index=True, return_inverse=True)
-        copies = f"{len(data) - len(first):,} of {len(data):,} rows are exact copies of others."
+        copies = f"{len(data) - len(first):,} of {len(data):,} rows are exact duplicates of others."
         advice = "Drop them, or say with --cluster which rows belong together."
         _print_notes([f"{copies} Copies of a row are all training rows or all test rows. {advice}"])
         data = replace(data, clusters=first[code])

@@ -214,7 +214,7 @@ def fits_each_concept(method: str) -> bool:
     if method == RECOMMENDED:
         return False
     from unspur.removers import REMOVERS
-    from unspur.removers.problems import DirectionRemover
+    from unspur.removers.direction_remover import DirectionRemover
 
     return issubclass(REMOVERS[method], DirectionRemover)
 
@@ -258,26 +258,26 @@ def fit_from_options(
     With `pool`, validation rows that are too few are pooled with the training rows, as a classifier does.
     """
     from unspur.compare import REMOVERS
-    from unspur.selection import fit_or_pool, fit_rows
+    from unspur.selection import fit_or_pool, fit_with_accepted_arguments
 
     remover = remover_from_options(method, **settings)
     with _fit_warnings_as_notes(), REMOVERS.named_errors(method):
         if pool:
             return fit_or_pool(remover, train, validation)[0]
-        fit_rows(remover, train, validation)
+        fit_with_accepted_arguments(remover, train, validation)
     return remover
 
 
 def fit_classifier(train: LabelledData, validation: LabelledData | None, **settings: Any) -> RobustClassifier:
     """The fitted classifier that we recommend: JSE with these settings, then a group-weighted head."""
     from unspur import RobustClassifier
-    from unspur.selection import fit_rows
+    from unspur.selection import fit_with_accepted_arguments
 
     folds = {"cv": settings["cv"]} if settings["cv"] else {}
     one, seed = settings["missing"], settings["seed"]
     model = RobustClassifier(remover_from_options("JSE", **settings), missing_concept=one, random_state=seed, **folds)
     with _fit_warnings_as_notes():
-        fit_rows(model, train, validation)
+        fit_with_accepted_arguments(model, train, validation)
     return model
 
 

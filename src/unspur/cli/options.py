@@ -15,7 +15,7 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar, get_args
 
 import click
 
-from unspur._registry import HEAD_POINTS, HEADS, REMOVER_POINTS, REMOVERS, offered
+from unspur._registry import HEAD_POINTS, HEADS, REMOVER_POINTS, REMOVERS, entry_points_by_name
 from unspur.cli.completion import columns_of
 
 #: Pairs of a column and the value that rows must have in it.
@@ -23,9 +23,9 @@ Conditions: TypeAlias = tuple[tuple[str, str], ...]
 F = TypeVar("F", bound=Callable[..., Any])
 Balance: TypeAlias = Literal["none", "concept", "main", "group"]
 #: Removers, those that can be compared, and heads, by name; those of other packages are last.
-FITTED_NAMES = (*REMOVERS, *offered(REMOVER_POINTS, REMOVERS))
+FITTED_NAMES = (*REMOVERS, *entry_points_by_name(REMOVER_POINTS, REMOVERS))
 REMOVER_NAMES = ("none", "JSE", "JSE-metric-0", "JSE-metric-1", *(name for name in FITTED_NAMES if name != "JSE"))
-HEAD_NAMES = (*HEADS, *offered(HEAD_POINTS, HEADS))
+HEAD_NAMES = (*HEADS, *entry_points_by_name(HEAD_POINTS, HEADS))
 _OLD_METHOD_NAMES = {"JSE-w": "JSE-metric-0", "JSE-s": "JSE-metric-1"}
 #: Options that are not called like the parameters that they set.
 _OPTION_NAMES = {"overwrite": "force", "X_val": "validation", "clusters": "cluster", "test_file": "test"}

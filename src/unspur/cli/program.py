@@ -42,7 +42,7 @@ EXIT_CODES = {
     130: "interrupted by Ctrl-C",
     141: "the reader closed the output pipe (… | head)",
 }
-FAILED, MISUSED, FAULT, INTERRUPTED, READER_GONE = 1, 2, 70, 130, 141
+FAILED, FAULT, INTERRUPTED, READER_GONE = 1, 70, 130, 141
 CANNOT_WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 

@@ -348,7 +348,7 @@ def _measured_accuracy(
         say(f"Note: {name} is empty in all rows, so accuracy is not by group of {name}.", err=True)
     concept = tuple(name for name in concept if name not in empty)
     y, *concepts = (
-        class_label(table.label(given), name, n, missing=missing.get(given), least=1)
+        class_label(table.label(given), name, n, missing=missing.get(given), min_classes=1)
         for given, name in label_names((main, *concept)).items()
     )
     places = [place_among(value, known.tolist()) for value in y.classes]
@@ -476,7 +476,7 @@ def _certificate_and_accuracy(
     )
     table = _with_features_of_fit(table, remover, remover)
     missing = missing_values(row_options.missing_concept, [table], row_options.concept)
-    rows = labelled_rows(table, row_options.main, row_options.concept, missing, row_options.clusters, least=1)
+    rows = labelled_rows(table, row_options.main, row_options.concept, missing, row_options.clusters, min_classes=1)
     check_removal_labels(remover, rows)
     if single := next((label for label in rows.concepts if len(label.classes) == 1), None):
         raise InputError(

@@ -34,8 +34,8 @@ import numpy as np
 from tqdm import tqdm
 
 from unspur._extras import require
-from unspur._reading import brief, first_names, require_regular, suffix_of
-from unspur._text import counted
+from unspur._reading import first_names, require_regular, suffix_of
+from unspur._text import brief, counted
 from unspur._typing import Array
 from unspur.embed.tables import ID, IMAGE, PAIR, TEXT, StoredPictures, read_example_table
 from unspur.exceptions import InputError, Parameter

@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unspur._extras import require
-from unspur._reading import brief, read_json, require_kinds
+from unspur._reading import read_json, require_kinds
+from unspur._text import brief
 from unspur.embed.base import Device, NetworkEncoder, Precision, Preparation, batch_tensor, resize_and_crop, stacked
 from unspur.embed.examples import Kind, as_rgb
 from unspur.exceptions import InputError, Parameter

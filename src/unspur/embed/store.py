@@ -25,7 +25,8 @@ from safetensors.numpy import load_file, save
 from sklearn.decomposition import PCA
 
 from unspur._files import atomic, reserve_space
-from unspur._reading import brief, csv_table, load_npy, read_json, require_kinds, require_regular
+from unspur._reading import csv_table, load_npy, read_json, require_kinds, require_regular
+from unspur._text import brief
 from unspur._typing import Array, FloatArray
 from unspur.embed.examples import column_with_missing
 from unspur.exceptions import ArtifactError, InputError, Message, Parameter

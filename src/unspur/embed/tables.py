@@ -30,7 +30,6 @@ from unspur._extras import require
 from unspur._reading import (
     PARQUET,
     TEXT_TABLES,
-    brief,
     csv_table,
     index_columns,
     parse_json,
@@ -41,6 +40,7 @@ from unspur._reading import (
     suffix_of,
 )
 from unspur._resources import available_memory
+from unspur._text import brief
 from unspur.exceptions import InputError
 from unspur.rows.backends import parquet_below
 from unspur.rows.parquet import RowGroup, batches, opened, readable

@@ -18,24 +18,24 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import assert_all_finite, check_is_fitted, column_or_1d
 
 from unspur._arrays import by_rows, exact_products, is_tensor, to_device_like, to_numpy, to_original_type
-from unspur._data import LabelledData, decode_fit_arguments, fit_arguments
+from unspur._data import LabelledData, decode_fit_arguments, fit_arguments, require_complete
 from unspur._resources import one_thread_if_small
 from unspur._typing import Array, FloatArray, IntArray
 from unspur._validation import (
     MISSING,
-    OTHER_NAMES,
+    NON_TEXT_NAMES_ATTR,
+    check_rows,
     checked_weights,
-    checked_z,
     generator,
     keyword_only_after_y,
     require_finite,
     restore_on_failure,
     sgd_settings,
 )
-from unspur.exceptions import ArgumentError, InputError, LabelError
+from unspur.exceptions import ArgumentError, LabelError
 from unspur.labels import ClassLabel, class_label, main_column, require_no_missing
 from unspur.options import SGD, SOLVER
-from unspur.removers.seen_rows import check_and_remember
+from unspur.removers.seen_rows import hash_finite_rows
 from unspur.rows import StoredRows, backend_of, to_host
 from unspur.solvers.coordinates import LogisticCoordinates, RowSpan
 from unspur.solvers.few_rows import MIN_WEIGHT_DECAY, FewRows
@@ -90,7 +90,7 @@ class HeadData:
             few_rows = self.few_rows or FewRows.of(sets[-1].X)
             if few_rows is not None:
                 return replace(self, few_rows=few_rows)
-        span, inside = RowSpan.of(*(rows.X for rows in sets), live=[rows.live for rows in sets])
+        span, inside = RowSpan.of(*(rows.X for rows in sets), live=[rows.contributes for rows in sets])
         if span is None:
             return self if head._solves_few_rows else replace(self, few_rows=None)
         if validation is not None:
@@ -126,8 +126,7 @@ def decode_head_arguments(
     known = rows.concept.classes if needs_concept else None
     if all(value is None for value in validation.values()):
         return HeadData(rows, None, classes, known)
-    if any(validation[name] is None for name in (("X", "y", "concept") if needs_concept else ("X", "y"))):
-        raise InputError("A validation set needs X_val, y_val and concept_val together.")
+    require_complete(validation, ("X", "y", "concept") if needs_concept else ("X", "y"))
     validation = {**validation, "y": _one_column(validation["y"], "y_val")}
     held_out = decode_fit_arguments(estimator, **validation, missing=missing, like=rows, needs_concept=needs_concept)
     return HeadData(rows, held_out.with_labels(), classes, known)
@@ -137,7 +136,7 @@ def with_duplicates_as_clusters(head: Head, rows: LabelledData) -> LabelledData:
     """The rows with copies of a row as clusters, so that a split keeps them together; given clusters stay."""
     if rows.clusters is not None:
         return rows
-    return rows.with_duplicate_clusters(check_and_remember(head, rows.X)[0])
+    return rows.with_duplicate_clusters(hash_finite_rows(head, rows.X).hashes)
 
 
 def _require_text_or_numbers(main: ClassLabel, given: Array) -> None:
@@ -150,8 +149,8 @@ def _require_text_or_numbers(main: ClassLabel, given: Array) -> None:
     for value in main.classes:
         if not isinstance(value, str | bool | int | float):
             raise LabelError(
-                "Unknown label type: {label} holds values of type {type}, such as {value!r}, and predictions are text "
-                "or numbers. Pass text, such as [str(value) for value in {label}], or numbers.",
+                "Unsupported label type: {label} holds values of type {type}, such as {value!r}, and predictions are "
+                "text or numbers. Pass text, such as [str(value) for value in {label}], or numbers.",
                 label=main.name,
                 type=type(value).__name__,
                 value=value,
@@ -224,12 +223,12 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
 
     def _map_logits(self, X: Array, of_logits: Callable[[Array], Array], width: int | None, kind: Any = float) -> Array:
         """A function of the logits, of shape (n, width), or (n,) for None; `kind` is its type for Dask."""
-        z = checked_z(self._check_fitted(), X, reset=False)
+        z = check_rows(self._check_fitted(), X, reset=False)
         if backend_of(z) == "dask":
-            from unspur.rows.dask import answered
+            from unspur.rows.dask import map_logits
 
             # A copy, since this head may be fitted again before the result is computed.
-            return answered(z, partial(_of_logits, copy.copy(self), of_logits), width, np.dtype(kind))
+            return map_logits(z, partial(_of_logits, copy.copy(self), of_logits), width, np.dtype(kind))
         return to_original_type(of_logits(self._logits(z)), X)
 
     def _logits(self, z: Array) -> Array:
@@ -259,7 +258,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
         name, y = main_column(y, "y")
         guess = self._map_logits(X, partial(_likeliest, places), None, places.dtype)
         guess, y, weight = to_host(guess, y, sample_weight)
-        truth = class_label(y, name, len(guess), least=1)
+        truth = class_label(y, name, len(guess), min_classes=1)
         require_no_missing(truth, ())
         if isinstance(truth.classes[0], str) != isinstance(known[0], str):
             raise LabelError(
@@ -289,9 +288,11 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
 class Head(LinearClassifier):
     """Base of the heads: linear logits ``x coefᵀ + intercept`` for a main label of two or more classes.
 
-    A subclass implements `_train`. Its `__init__` sets the parameters of `_parameter_constraints`, as that of
-    `SolverHead` does. It is registered by one line in ``_registry.py``, or by an entry point of another package
-    (``_registry.py``). A grid of its own goes to `unspur.selection.GRIDS`.
+    A subclass implements ``_train(data, rng)``, which returns the fitted `LinearModel`. Its `__init__` sets the
+    parameters of `_parameter_constraints`, as that of `SolverHead` does. Class flags say what it needs, and have
+    comments below: `_needs_concept`, `_uses_concept_val`, `_trains_on_validation`, `_solves_few_rows`,
+    `_infers_concept` and `_balance`. It is registered by one line in ``_registry.py``, or by an entry point of another
+    package. A grid of its own goes to `unspur.selection.GRIDS`.
     """
 
     # Arguments of `fit` are routed through pipelines and searches without a request for each. Validation rows are not:
@@ -572,7 +573,7 @@ def held_out_logits(heads: Sequence[Sequence[Head]], rows: LabelledData, fold: I
 
 def _known_features(estimator: Any) -> dict[str, Any]:
     """What an estimator knows of the features of rows it has validated."""
-    known = ("n_features_in_", "feature_names_in_", OTHER_NAMES)
+    known = ("n_features_in_", "feature_names_in_", NON_TEXT_NAMES_ATTR)
     return {name: value for name, value in vars(estimator).items() if name in known}
 
 

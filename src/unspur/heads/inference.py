@@ -18,6 +18,7 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 from sklearn.base import BaseEstimator
 
+from unspur._arrays import renumbered
 from unspur._data import LabelledData
 from unspur._resources import one_scipy_thread
 from unspur._typing import BoolArray, FloatArray, IntArray
@@ -26,9 +27,9 @@ from unspur.solvers.coordinates import RowSpan
 from unspur.solvers.descent import quiet
 
 #: Penalties to choose from, in units of the mean variance of the labelled rows, and the tolerance of these fits.
-PENALTIES, PROBE_TOL = (10.0, 1.0, 0.1, 0.01, 1e-3), 1e-5
+INFERENCE_PENALTIES, PROBE_TOL = (10.0, 1.0, 0.1, 0.01, 1e-3), 1e-5
 #: Folds of the labelled rows. Every class of the concept needs as many rows.
-FOLDS = 5
+INFERENCE_FOLDS = 5
 #: Gain in log-likelihood from which on a prediction is better than chance: half of the 99 % quantile of χ² with one
 #: degree of freedom, for the slope. A cluster counts as one row.
 MIN_GAIN = 3.32
@@ -88,16 +89,17 @@ def infer_concept(head: Head, rows: LabelledData, rng: np.random.Generator) -> I
     labels = rows.main.codes[known], rows.concept.codes[known], rows.weight[known]
     found = _calibrate(np.zeros((len(known), counts.shape[1])), *labels, possible)
     logits = np.zeros((len(rows), counts.shape[1]))
-    if np.all((of_class := counts.sum(axis=0)) >= np.where(of_class > 0, FOLDS, 0)):
-        data, fold, everything = _exchanged(rows, labelled), rows.folds(FOLDS, rng), np.zeros(len(rows), dtype=np.intp)
+    if np.all((of_class := counts.sum(axis=0)) >= np.where(of_class > 0, INFERENCE_FOLDS, 0)):
+        data, fold = _exchanged(rows, labelled), rows.folds(INFERENCE_FOLDS, rng)
+        everything = np.zeros(len(rows), dtype=np.intp)
         with quiet():  # calibration corrects for what did not converge
-            fitted = fit_folds(head, PENALTIES, data, BaseEstimator(), fold, FOLDS)
+            fitted = fit_folds(head, INFERENCE_PENALTIES, data, BaseEstimator(), fold, INFERENCE_FOLDS)
             tried = [
                 _calibrate(_all_logits(one[known]), *labels, possible)
                 for one in held_out_logits(fitted, data.train, fold)
             ]
             best = min(range(len(tried)), key=lambda k: tried[k].loss)
-            last = fit_folds(head, PENALTIES[best : best + 1], data, BaseEstimator(), None, 1)
+            last = fit_folds(head, INFERENCE_PENALTIES[best : best + 1], data, BaseEstimator(), None, 1)
         found, logits = tried[best], _all_logits(held_out_logits(last, data.train, everything)[0])
     clusters = np.arange(len(known)) if rows.clusters is None else rows.clusters[known]
     better = _effective_number(clusters, rows.weight[known]) * (found.chance - found.loss) >= MIN_GAIN
@@ -127,7 +129,7 @@ def _compatible(rows: LabelledData) -> BoolArray:
 
 def _effective_number(clusters: IntArray, weight: FloatArray) -> float:
     """Effective number of clusters with these weights of rows; of as many rows, if each is a cluster of weight one."""
-    total = np.bincount(np.unique(clusters, return_inverse=True)[1].reshape(-1), weights=weight)
+    total = np.bincount(renumbered(clusters), weights=weight)
     return float(total.sum() ** 2 / (total @ total))
 
 

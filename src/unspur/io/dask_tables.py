@@ -18,13 +18,14 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from unspur._extras import require
-from unspur._reading import brief, read_json
+from unspur._reading import read_json
+from unspur._text import brief
 from unspur._typing import Array
 from unspur._version import __version__
 from unspur.exceptions import InputError
 from unspur.io.files import IN_MEMORY_SUFFIXES, read_table
 from unspur.io.table import Table, name_of_rows_array, require_known
-from unspur.rows.backends import SINGLE_FILES
+from unspur.rows.backends import ARRAY_READERS
 from unspur.rows.parquet import ParquetRows, RowGroup, read_groups
 from unspur.rows.source import slices
 from unspur.rows.stored import NO_MEMORY_LIMIT
@@ -137,7 +138,7 @@ def read_dask_table(
 ) -> Table:
     """Rows as a Dask array that the workers of `client` read, and labels as arrays.
 
-    `paths` is one Zarr group, one file of `SINGLE_FILES` or embedding store, or Parquet files, a folder of them or a
+    `paths` is one Zarr group, one file of `ARRAY_READERS` or embedding store, or Parquet files, a folder of them or a
     pattern.
     """
     threads = max(1, sum(client.nthreads().values()))
@@ -148,7 +149,7 @@ def read_dask_table(
     if any(str(path).lower().endswith(IN_MEMORY_SUFFIXES) for path in paths):
         raise InputError(
             f"{paths[0]} has to be read as a whole; on a cluster rows come from Zarr, Parquet or "
-            f"{' or '.join(SINGLE_FILES)}. Write one of these."
+            f"{' or '.join(ARRAY_READERS)}. Write one of these."
         )
     # A chunk is held as a whole anyway.
     table = read_table(paths, labels, ignore, memory=str(NO_MEMORY_LIMIT))
@@ -156,7 +157,7 @@ def read_dask_table(
     if not isinstance(stored, ParquetRows):
         path = Path(stored.name)
         _require_visible(client, [path])
-        dtype = stored.between(slice(0, 1)).dtype
+        dtype = stored.read_slice(slice(0, 1)).dtype
         size = _rows_per_chunk(stored.shape, dtype.itemsize, threads)
         tasks = [(_single_file_rows, (str(path), part), part) for part in slices(len(stored), size)]
     else:
@@ -223,7 +224,7 @@ def _absent(names: list[str]) -> list[str]:
 
 
 def _single_file_rows(path: str, rows: slice) -> Array:
-    return SINGLE_FILES[Path(path).suffix.lower()](path, memory=NO_MEMORY_LIMIT).between(rows)
+    return ARRAY_READERS[Path(path).suffix.lower()](path, memory=NO_MEMORY_LIMIT).read_slice(rows)
 
 
 # Zarr

@@ -31,7 +31,6 @@ from unspur._files import atomic
 from unspur._reading import (
     PARQUET,
     TEXT_TABLES,
-    brief,
     csv_table,
     first_names,
     quoted,
@@ -40,6 +39,7 @@ from unspur._reading import (
     require_npy,
     suffix_of,
 )
+from unspur._text import brief
 from unspur._typing import Array, FloatArray
 from unspur.embed.examples import column_with_missing
 from unspur.embed.store import ROWS, EmbeddingStore, is_store
@@ -57,14 +57,14 @@ from unspur.io.table import (
     not_features_advice,
     require_known,
 )
-from unspur.rows import Columns, MemoryRows, StoredRows
-from unspur.rows.backends import SINGLE_FILES, find_files, parquet_below
+from unspur.rows import MemoryRows, RowLabels, StoredRows
+from unspur.rows.backends import ARRAY_READERS, find_files, parquet_below
 from unspur.rows.stored import NO_MEMORY_LIMIT, StoredNpy
 from unspur.solvers.statistics import ColumnFaults
 
-#: Files that are read as a whole; rows of `SINGLE_FILES` and of Parquet files can stay where they are.
+#: Files that are read as a whole; rows of `ARRAY_READERS` and of Parquet files can stay where they are.
 IN_MEMORY_SUFFIXES = (".npz", *TEXT_TABLES)
-#: Files that can be written. More kinds can be read: see `SINGLE_FILES`.
+#: Files that can be written. More kinds can be read: see `ARRAY_READERS`.
 WRITABLE_FILES = (".npy", ".npz", ".csv", *PARQUET)
 #: How pandas, R and spreadsheets write a missing value, besides an empty cell.
 MISSING_VALUE_WORDS = frozenset(
@@ -103,12 +103,12 @@ def read_table(
     kind = suffix_of(path)
     if memory is not None and kind in IN_MEMORY_SUFFIXES:
         raise InputError(
-            f"{path} has to be read as a whole; rows of {', '.join(SINGLE_FILES)} and Parquet files and of stores can "
+            f"{path} has to be read as a whole; rows of {', '.join(ARRAY_READERS)} and Parquet files and of stores can "
             "stay where they are. Write one of these, or leave --memory out."
         )
     if kind in IN_MEMORY_SUFFIXES:
         table = (_read_npz if kind == ".npz" else _read_csv)(path, labels, ignore)
-    elif kind in SINGLE_FILES:
+    elif kind in ARRAY_READERS:
         table = _read_single(path, ignore, memory, options)
     elif memory is None:
         table = read_parquet(files, labels, ignore)
@@ -122,7 +122,7 @@ def read_table(
         )
     if table.features is not None and not isinstance(table.Z, StoredRows):  # those are looked at where they are used
         none = np.zeros(len(table.Z), dtype=np.intp)
-        faults = ColumnFaults.of(MemoryRows(table.Z, Columns.of(none, none)))
+        faults = ColumnFaults.of(MemoryRows(table.Z, RowLabels.of(none, none)))
         if faults:
             found = faults.describe(table.features)
             raise NotFiniteError(f"{path} must be finite; found {found}. Drop those rows or fill the values in.")
@@ -218,7 +218,7 @@ def is_parquet(paths: Sequence[str | Path]) -> bool:
 
 def _files(given: Sequence[Path]) -> list[Path]:
     """The files that were named, with folders and patterns of Parquet files expanded."""
-    alone = (*SINGLE_FILES, *IN_MEMORY_SUFFIXES)
+    alone = (*ARRAY_READERS, *IN_MEMORY_SUFFIXES)
     files: list[Path] = []
     for path in given:
         if path.is_file():
@@ -254,21 +254,21 @@ def _read_store(folder: Path, ignore: tuple[str, ...], memory: str | None, optio
 
 
 def _read_single(path: Path, ignore: tuple[str, ...], memory: str | None, options: dict[str, Any]) -> Table:
-    """The array of one of `SINGLE_FILES`; labels are files of their own."""
+    """The array of one of `ARRAY_READERS`; labels are files of their own."""
     if ignore:
         raise InputError(f"{path} has no named columns, so there is no {quoted(list(ignore))} to ignore.")
     kind = path.suffix.lower()
     if memory is None and kind == ".npy":  # of which a map is an array
         return Table(path, load_npy(path, "rows", mapped=True), None, {})
     try:
-        rows = SINGLE_FILES[kind](path, memory=memory or NO_MEMORY_LIMIT, **options)
+        rows = ARRAY_READERS[kind](path, memory=memory or NO_MEMORY_LIMIT, **options)
     except OSError as error:
         raise InputError(f"{path} cannot be read as a {kind} file of rows: {brief(error)}.") from error
     if memory is not None:
         return Table(path, rows, None, {})
     size = len(rows) * rows.shape[1] * rows.dtype.itemsize
     require_memory(path, size, "Pass --memory 1GB to leave its rows in the file.")
-    return Table(path, rows.at_random(), None, {})
+    return Table(path, rows.random_access_copy(), None, {})
 
 
 def _read_npz(path: Path, labels: tuple[str, ...], ignore: tuple[str, ...]) -> Table:

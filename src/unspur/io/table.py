@@ -16,12 +16,13 @@ import numpy as np
 
 from unspur import _reading
 from unspur._arrays import is_missing
-from unspur._reading import brief, did_you_mean, first_names, quoted
+from unspur._reading import did_you_mean, first_names, quoted
+from unspur._text import brief
 from unspur._typing import Array, BoolArray, IntArray
 from unspur.exceptions import InputError
 from unspur.removers import Remover
 from unspur.rows import StoredRows
-from unspur.rows.backends import SINGLE_FILES
+from unspur.rows.backends import ARRAY_READERS
 from unspur.rows.stored import divide, parse_size
 from unspur.selection import column_variances
 
@@ -69,7 +70,7 @@ class Table:
         kind = self.path.suffix.lower()
         what = "array" if kind == ".npz" else "column"
         hint = did_you_mean(name, self.columns)
-        if kind in SINGLE_FILES:
+        if kind in ARRAY_READERS:
             hint = f" Labels of a {kind} file are .npy files{' themselves' if kind == '.npy' else ''}."
         raise InputError(f"{self.path} has no {what} {name!r} (it has: {first_names(self.columns) or 'none'}).{hint}")
 
@@ -254,7 +255,7 @@ def apply_removal(remover: Remover, table: Table) -> Table:
 def within(memory: str, *tables: Table) -> list[Table]:
     """Tables whose rows stay in their files, with a shared memory budget."""
     shares = divide(parse_size(memory), [table.Z.budget for table in tables])
-    return [replace(table, Z=table.Z.within(share)) for table, share in zip(tables, shares, strict=True)]
+    return [replace(table, Z=table.Z.with_memory(share)) for table, share in zip(tables, shares, strict=True)]
 
 
 def load_npy(path: Path, what: str, *, mapped: bool = False) -> Array:

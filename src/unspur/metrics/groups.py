@@ -17,10 +17,9 @@ from scipy.special import betaincinv
 from scipy.stats import binom, norm
 from sklearn.utils.metadata_routing import MetadataRequest
 
-from unspur._arrays import to_numpy, to_python
+from unspur._arrays import renumbered, to_numpy, to_python
 from unspur._extras import require
-from unspur._reading import brief
-from unspur._text import MarkupTable, one_line
+from unspur._text import MarkupTable, brief, one_line
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import ArgumentError, InputError, LabelError
 from unspur.labels import ClassLabel, class_label, missing_values, named_concepts, series_name
@@ -151,7 +150,7 @@ def paired_difference(before: Array, after: Array, group: Array | None = None, l
     z = float(norm.isf(tail_probability(level)))
     if group is None:
         return PairedDifference(*_tango(int(np.sum(second & ~first)), int(np.sum(first & ~second)), len(first), z))
-    numbers = np.unique(np.asarray(group), return_inverse=True)[1].reshape(-1)
+    numbers = renumbered(np.asarray(group))
     if numbers.shape != first.shape:
         raise InputError(f"group has {len(numbers)} values for {len(first)} rows; every row needs one.")
     better, worse, rows = (
@@ -625,7 +624,7 @@ def _label_among(
     values: Array, name: str, n_rows: int, others: Sequence[Any], empty: Empty, *, missing: Any = None
 ) -> ClassLabel:
     """A label with some classes and those that occur; one class alone is an error unless groups may be empty."""
-    label = class_label(values, name, n_rows, missing=missing, least=1)
+    label = class_label(values, name, n_rows, missing=missing, min_classes=1)
     known = tuple(map(to_python, others))
     classes = (*known, *(value for value in label.classes if value not in known))
     if len(classes) < 2 and empty == "error":
@@ -633,7 +632,7 @@ def _label_among(
             f"{name} has one class only ({classes[0]}), so the accuracy of other groups is unknown, and so is the "
             "worst group. Evaluate on rows of all groups, or pass empty='nan' to leave groups without rows out."
         )
-    return label.among(classes)
+    return label.recode(classes)
 
 
 def _right(y: Array, predicted: Array, classes: tuple[Any, ...]) -> Array:

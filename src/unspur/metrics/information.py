@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln
 
-from unspur._arrays import to_numpy
+from unspur._arrays import HALF_PRECISION, to_numpy
 from unspur._typing import Array, FloatArray, IntArray
 from unspur.exceptions import IllConditionedWarning, InputError
 from unspur.labels import class_label
@@ -188,7 +188,7 @@ def _residual(rows: Array, feature: Array) -> tuple[FloatArray, FloatArray]:
 
 def _rounding_of_halves(rows: Array, z: FloatArray) -> FloatArray | None:
     """Twice the rounding error of each column of float16 or bfloat16 rows, (d,); None for rows of more digits."""
-    eps = {"float16": 2.0**-10, "bfloat16": 2.0**-7}.get(str(getattr(rows, "dtype", "")).removeprefix("torch."))
+    eps = HALF_PRECISION.get(str(getattr(rows, "dtype", "")).removeprefix("torch."))
     if eps is None:
         return None
     spacing = np.where(z, np.ldexp(eps, np.frexp(z)[1] - 1), 0.0)  # between neighbouring numbers: errors are uniform

@@ -15,22 +15,22 @@ from scipy.stats import norm
 from scipy.stats import t as student
 from sklearn.model_selection import KFold, StratifiedKFold
 
-from unspur._arrays import to_numpy
+from unspur._arrays import renumbered, to_numpy
 from unspur._resources import map_blocks, one_blas_thread
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur._validation import require_same_columns
 from unspur.clusters import (
     cluster_codes,
-    copies,
-    different_rows,
+    distinct_row_indices,
+    duplicate_clusters,
     folds_by_cluster,
     has_continuous_columns,
+    require_disjoint_clusters,
     row_hashes,
-    shared_clusters,
     splits_of_known,
 )
 from unspur.exceptions import GroupSizeError, InputError, LabelError
-from unspur.labels import NOT_NUMBERS, ClassLabel, as_numbers, class_label, date_text, holds_dates, missing_number
+from unspur.labels import ClassLabel, class_label, date_text, holds_dates, numeric_column
 from unspur.metrics.groups import mean_interval, p_above, tail_probability
 from unspur.metrics.probes import (
     Kind,
@@ -49,14 +49,14 @@ RIDGE_PENALTIES = (1e4, 1e3, 1e2, 10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-5, 1e-8, 0.0)
 #: Largest value of rows below which their squares may vanish.
 MIN_SIZE = 1e-100
 #: Folds of the training rows on which a penalty is chosen.
-FOLDS = 3
+RIDGE_FOLDS = 3
 #: Fewest rows to train a probe of a number on, and fewest rows or clusters to test it on.
 MIN_TRAINING_ROWS, MIN_TEST_ROWS = 6, 10
 #: Extreme values are at most this share of all values (or one value), hold more than this share of the squared
 #: deviations, and lie this many times as far out as the next. Of 500 lognormal numbers, 2 % of samples have some.
 EXTREME_SHARE, EXTREME_DEVIATION_SHARE, EXTREME_DISTANCE_RATIO = 0.01, 0.5, 3.0
 #: More rows than that may be extreme if they share at most this many values, as codes for "missing" do.
-MAX_CODES = 3
+MAX_EXTREME_CODES = 3
 #: Cross-fitted rows carry the information of about half as many independent rows: any two folds meet twice, each tested
 #: with a probe that was trained on the other, and where the concept is independent of X both meetings err the same way.
 #: So the variance is up to twice the binomial one (1 + 2/π for a linear probe); ignoring it, a test at 5 % rejects in 8
@@ -126,7 +126,7 @@ def extreme_values_note(
     candidates = np.flatnonzero(jump & (cumulative[:-1] > EXTREME_DEVIATION_SHARE * cumulative[-1])) + 1
 
     def look_like_codes(k: int) -> bool:
-        return 2 * k < len(values) and len(np.unique(values[order[:k]])) <= min(MAX_CODES, k // 2)
+        return 2 * k < len(values) and len(np.unique(values[order[:k]])) <= min(MAX_EXTREME_CODES, k // 2)
 
     ends = [k for k in candidates.tolist() if k <= most_extremes or look_like_codes(k)]
     if not ends:
@@ -174,11 +174,11 @@ def _ridge(
     else:
         units = units_to_try(X)
         cost = np.zeros((len(units), len(RIDGE_PENALTIES)))
-        if clusters is not None and len(np.unique(clusters)) >= FOLDS:
-            fold = _whole_clusters(clusters, FOLDS, rng)
+        if clusters is not None and len(np.unique(clusters)) >= RIDGE_FOLDS:
+            fold = _whole_clusters(clusters, RIDGE_FOLDS, rng)
         else:
-            fold = rng.permutation(np.arange(len(X)) % FOLDS)
-        for k in range(FOLDS):
+            fold = rng.permutation(np.arange(len(X)) % RIDGE_FOLDS)
+        for k in range(RIDGE_FOLDS):
             train, test = fold != k, fold == k
             for i, name in enumerate(units):
                 scaled, weights, bias = _solutions(X[train], numbers[train], weight[train], name, RIDGE_PENALTIES)
@@ -378,7 +378,7 @@ def leakage(
         probe and its penalty are chosen on folds of the training rows.
     clusters, clusters_test : which rows belong together (frames of one film), by labels of any hashable kind. Rows of a
         cluster share a fold, and interval and p count clusters; ignoring clusters makes both too optimistic. Without
-        them, exact copies of a row are a cluster, and a note says so.
+        them, exact duplicates of a row are a cluster, and a note says so.
 
     Notes
     -----
@@ -390,8 +390,8 @@ def leakage(
     tail_probability(level)  # refuses what is not a level
     if (X_test is None) != (concept_test is None):
         raise InputError("X_test and concept_test go together: pass both, or neither for cross-fitting.")
-    if X_test is not None and clusters is not None:
-        _require_disjoint_clusters(clusters, clusters_test)
+    if X_test is not None:
+        require_disjoint_clusters(clusters, clusters_test, "test")
     for name, given in (("concept", concept), ("concept_test", concept_test)):
         if isinstance(given, Mapping):
             raise LabelError(
@@ -464,8 +464,8 @@ def _known_rows(
         return _Rows(X, target, weight, known, cluster_codes(clusters, name, n)[known])
     # Numbers of copies may differ by anything, such as the time of an upload; different classes tell rows apart.
     hashes = row_hashes(X)
-    found = copies(hashes, [] if target.dtype.kind == "f" else [target])
-    if found is None or not has_continuous_columns(X[different_rows(hashes)]):
+    found = duplicate_clusters(hashes, [] if target.dtype.kind == "f" else [target])
+    if found is None or not has_continuous_columns(X[distinct_row_indices(hashes)]):
         return _Rows(X, target, weight, known, None)
     return _Rows(X, target, weight, known, found, duplicates=True)
 
@@ -476,15 +476,15 @@ def _notes_on_copies(train: _Rows, test: _Rows | None, splits: list[tuple[Array,
     for rows, name in ((train, "X"), (test, "X_test")):
         if rows is not None and rows.duplicates:
             assert rows.clusters is not None
-            more = len(rows.X) - int(rows.clusters.max()) - 1
-            notes.append(f"{more:,} of {len(rows.X):,} rows of {name} are copies of others and count once with them")
+            which = f"{len(rows.X) - int(rows.clusters.max()) - 1:,} of {len(rows.X):,} rows of {name}"
+            notes.append(f"{which} are duplicates of others and count once with them")
     if train.duplicates and _torn(train, splits):
-        notes.append("cv puts copies of a row on both sides of a fold, so that noise looks like a finding")
+        notes.append("cv puts duplicates of a row on both sides of a fold, so that noise looks like a finding")
     if test is not None:
         hashes = row_hashes(train.X)
         shared = int(np.isin(row_hashes(test.X), hashes).sum())
-        if shared and has_continuous_columns(train.X[different_rows(hashes)]):
-            notes.append(f"{shared:,} rows of X_test are copies of rows of X, on which the probe was trained")
+        if shared and has_continuous_columns(train.X[distinct_row_indices(hashes)]):
+            notes.append(f"{shared:,} rows of X_test are duplicates of rows of X, on which the probe was trained")
     return tuple(notes)
 
 
@@ -532,7 +532,7 @@ def _class_leakage(
     effective = _effective_rows(right, codes, weight)
     if tested.clusters is not None:
         held_out = HeldOutClusters.in_groups(tested.clusters, codes, k, weight)
-        effective = fewer_by_clusters(effective, recall, np.asarray(right, dtype=np.float64), held_out, level)
+        effective = cluster_effective_rows(effective, recall, np.asarray(right, dtype=np.float64), held_out, level)
     effective = effective / inflation
     low, high = mean_interval(recall, effective, float(norm.isf(tail_probability(level))))
     return Leakage(
@@ -580,12 +580,12 @@ def _number_leakage(
         return lambda tested: np.column_stack([predict(tested), np.full(len(tested), mean)])
 
     splits = [] if test is not None else _number_folds(cv, train, rng)
-    found, tested, inflation = _predictions(train, test, prepare, splits)
+    predicted, tested, inflation = _predictions(train, test, prepare, splits)
     r2, low, high, p = r2_summary(
-        tested.target, found[:, 0], found[:, 1], tested.weight, inflation, level, tested.clusters
+        tested.target, predicted[:, 0], predicted[:, 1], tested.weight, inflation, level, tested.clusters
     )
     notes += [*_notes_on_copies(train, test, splits), *scale_notes(train.X)]
-    return NumericLeakage(r2, low, high, p, len(found), level, tuple(filter(None, notes)))
+    return NumericLeakage(r2, low, high, p, len(predicted), level, tuple(filter(None, notes)))
 
 
 def _predictions(
@@ -620,36 +620,11 @@ def _predictions(
 
 
 def _numbers(values: Array, n_rows: int, missing: Any) -> FloatArray:
-    """A numeric concept, shape (n,), NaN where it is missing."""
-    try:
-        numbers = as_numbers(values)
-    except (TypeError, ValueError):
-        raise LabelError(NOT_NUMBERS, label="concept") from None
-    if numbers.ndim == 2 and numbers.shape[1] == 1:
-        numbers = numbers[:, 0]
-    if numbers.shape != (n_rows,):
-        raise LabelError(f"concept has shape {numbers.shape}; {n_rows} numbers are needed, one per row of X.")
-    if np.isinf(numbers).any():
-        raise LabelError(f"concept has {int(np.isinf(numbers).sum())} infinite values.")
-    if (code := missing_number(missing, "concept", dates=holds_dates(values))) is not None:
-        numbers[numbers == code] = np.nan
+    """A numeric concept, shape (n,), NaN where it is missing; LabelError if that is everywhere."""
+    numbers = numeric_column(values, "concept", n_rows, missing)
     if not np.isfinite(numbers).any():
         raise LabelError(f"concept is missing in all {n_rows} rows.")
     return numbers
-
-
-def _require_disjoint_clusters(clusters: Array, clusters_test: Array | None) -> None:
-    if clusters_test is None:
-        raise InputError(
-            "clusters were passed and clusters_test was not: the probe is tested on the rows of X_test, so the "
-            "interval needs to know which of those belong together."
-        )
-    if both := shared_clusters(clusters, clusters_test):
-        raise InputError(
-            f"{len(both)} clusters are in clusters and in clusters_test, such as {next(iter(both))!r}: the probe would "
-            "be tested on clusters that it was trained on. Leave them out of one of the two sets; if they are "
-            "different clusters, give them different labels."
-        )
 
 
 def _effective_rows(right: FloatArray, codes: IntArray, weight: FloatArray) -> FloatArray:
@@ -667,7 +642,7 @@ def _effective_rows(right: FloatArray, codes: IntArray, weight: FloatArray) -> F
     )
 
 
-def fewer_by_clusters(
+def cluster_effective_rows(
     effective: FloatArray, recall: FloatArray, right: FloatArray, clusters: HeldOutClusters, level: float
 ) -> FloatArray:
     """Effective rows of each class if rows come in clusters, shape (k,): the number that explains the variance.
@@ -686,7 +661,7 @@ def fewer_by_clusters(
 
 def _whole_clusters(clusters: IntArray, folds: int, rng: np.random.Generator, group: Any = None) -> IntArray:
     """Fold of each row, shape (n,), with all rows of a cluster in one."""
-    codes = np.unique(clusters, return_inverse=True)[1].reshape(-1)
+    codes = renumbered(clusters)
     return folds_by_cluster(codes, np.zeros_like(codes) if group is None else group, np.full(folds, 1.0 / folds), rng)
 
 
@@ -702,7 +677,7 @@ def _given_folds(cv: Any, rows: _Rows) -> list[tuple[Array, Array]]:
     return splits
 
 
-def _pairs(fold: IntArray) -> list[tuple[Array, Array]]:
+def fold_pairs(fold: IntArray) -> list[tuple[Array, Array]]:
     """Training and test rows of each fold that has rows."""
     return [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in np.unique(fold)]
 
@@ -717,7 +692,7 @@ def _number_folds(cv: Any, rows: _Rows, rng: np.random.Generator) -> list[tuple[
                 f"Rows with a concept lie in {number} clusters, and rows of one cluster share a fold; at least "
                 f"{max(MIN_TEST_ROWS, int(cv))} are needed in {cv} folds. Pass rows of more clusters."
             )
-        return _pairs(_whole_clusters(rows.clusters, int(cv), rng))
+        return fold_pairs(_whole_clusters(rows.clusters, int(cv), rng))
     needed, n = max(2 * MIN_TRAINING_ROWS, int(cv)), len(rows.X)
     if n < needed:
         raise GroupSizeError(f"There are {n} rows with a concept in {cv} folds; at least {needed} are needed.")
@@ -740,7 +715,7 @@ def _class_folds(cv: Any, rows: _Rows, named: list[str], rng: np.random.Generato
                 f"Rows with {name} lie in {number} cluster, and rows of one cluster share a fold; at least 2 are "
                 "needed. Pass rows of more clusters."
             )
-    return _pairs(_whole_clusters(clusters, int(cv), rng, codes))
+    return fold_pairs(_whole_clusters(clusters, int(cv), rng, codes))
 
 
 def _require_folds(cv: Any) -> None:

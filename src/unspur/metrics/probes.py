@@ -20,7 +20,7 @@ from sklearn.neural_network import MLPClassifier
 from unspur._arrays import to_numpy
 from unspur._resources import one_scipy_thread
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
-from unspur.clusters import folds_by_cluster, held_out
+from unspur.clusters import folds_by_cluster, held_out_mask
 from unspur.exceptions import InputError, NotFiniteError
 
 Kind: TypeAlias = Literal["linear", "mlp"]
@@ -31,13 +31,13 @@ Units: TypeAlias = Literal["raw", "unit", "robust"]
 #: Units to choose from; the first only where columns differ in width, the last only where there are outliers.
 UNITS: tuple[Units, ...] = ("raw", "unit", "robust")
 #: Penalties of logistic regression to choose from, strongest first, in units of the mean variance of the rows.
-PENALTIES = (1e2, 1.0, 1e-1, 1e-2, 1e-4, 1e-6)
+PROBE_PENALTIES = (1e2, 1.0, 1e-1, 1e-2, 1e-4, 1e-6)
 #: The same of discriminant analysis. Zero is for directions that are shorter than any penalty.
 SHRINKAGES = (1e2, 10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-6, 0.0)
 #: The shrinkage that suits most rows; one of those above.
 USUAL_SHRINKAGE = 1e-2
 #: Folds for the choice, which ends early once this many rows, in all and of each class, have been held out.
-FOLDS, ENOUGH_HELD_OUT_ROWS, ENOUGH_HELD_OUT_PER_CLASS = 3, 1200, 100
+PROBE_FOLDS, ENOUGH_HELD_OUT_ROWS, ENOUGH_HELD_OUT_PER_CLASS = 3, 1200, 100
 #: A class is rare if it has less than this share of the rows of an average class. Then biases of the classes are
 #: fitted, with a prior that halves them where about 35 rows of two classes are of the rare one.
 RARE_SHARE, BIAS_PRIOR = 0.5, 12.0
@@ -214,7 +214,7 @@ def _select_candidates(
             predictions = _HeldOutPredictions(found, codes[test], weight[test])
             slow = {predictions.best(list(found)).units, "unit" if "unit" in units else units[0]}
         for name in sorted(slow):
-            tried = [_Candidate("logistic", name, value) for value in PENALTIES]
+            tried = [_Candidate("logistic", name, value) for value in PROBE_PENALTIES]
             for one, log_p in problems[name == "robust"].path(tried, Z[test], codes[test], weight[test]):
                 found.setdefault(one, []).append(log_p)
     rows = np.concatenate(held)
@@ -346,10 +346,10 @@ def inner_folds(codes: IntArray, rng: np.random.Generator, clusters: IntArray | 
     fold: IntArray = np.zeros(len(codes), dtype=np.intp)
     for code in np.unique(codes):
         members = rng.permutation(np.flatnonzero(codes == code))
-        fold[members] = np.arange(len(members)) % FOLDS
+        fold[members] = np.arange(len(members)) % PROBE_FOLDS
     if clusters is not None:
-        whole = folds_by_cluster(clusters, codes, np.full(FOLDS, 1.0 / FOLDS), rng)
-        if all(np.isin(np.arange(FOLDS), whole[codes == code]).all() for code in np.unique(codes)):
+        whole = folds_by_cluster(clusters, codes, np.full(PROBE_FOLDS, 1.0 / PROBE_FOLDS), rng)
+        if all(np.isin(np.arange(PROBE_FOLDS), whole[codes == code]).all() for code in np.unique(codes)):
             return whole
     return fold
 
@@ -357,7 +357,7 @@ def inner_folds(codes: IntArray, rng: np.random.Generator, clusters: IntArray | 
 def _splits(fold: IntArray, codes: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
     """Training and held-out rows of each fold, until enough rows have been held out."""
     held_out = np.zeros(len(codes), dtype=bool)
-    for k in range(FOLDS):
+    for k in range(PROBE_FOLDS):
         test = fold == k
         held_out |= test
         yield np.flatnonzero(~test), np.flatnonzero(test)
@@ -697,7 +697,7 @@ def set_aside(
 ) -> BoolArray:
     """Mask of a random share of each class, at least one row; whole clusters, unless a class has too few of them."""
     if clusters is not None:
-        whole = held_out(codes, share, rng, clusters)
+        whole = held_out_mask(codes, share, rng, clusters)
         if all(0 < whole[codes == code].sum() < np.sum(codes == code) for code in np.unique(codes)):
             return whole
     mask = np.zeros(len(codes), dtype=bool)

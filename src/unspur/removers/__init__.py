@@ -9,9 +9,9 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from unspur._files import Shapes, read_artifact
-from unspur._reading import brief
 from unspur._registry import REMOVER_POINTS, Registry
 from unspur._registry import REMOVERS as MODULES
+from unspur._text import brief
 from unspur._typing import Array
 from unspur.exceptions import ArtifactError
 from unspur.options import from_flat_parameters
@@ -58,13 +58,13 @@ def read_saved(path: str | PathLike[str], with_layer: Callable[..., Any] | None 
     arrays, metadata = read_artifact(path, check)
     with artifact_errors(path, f"a fitted {_method(path, metadata)}"):
         layer = {name: arrays.pop(name) for name in ("coef", "intercept") if name in arrays}
-        remover = restored(path, arrays, metadata)
+        remover = restore(path, arrays, metadata)
         if with_layer is None or "classifier" not in metadata:
             return remover
         return with_layer(remover, layer, metadata["classifier"])
 
 
-def restored(path: str | PathLike[str], arrays: dict[str, Array], metadata: dict[str, Any]) -> Remover:
+def restore(path: str | PathLike[str], arrays: dict[str, Array], metadata: dict[str, Any]) -> Remover:
     """The remover that arrays and metadata describe; inside `artifact_errors`."""
     method = _method(path, metadata)
     remover: Remover = REMOVERS[method](**from_flat_parameters(method, metadata["parameters"]))

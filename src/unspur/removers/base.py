@@ -24,25 +24,33 @@ from sklearn.utils.validation import check_is_fitted
 
 from unspur._arrays import to_numpy, to_original_type, to_python
 from unspur._files import Shapes, write_artifact
-from unspur._reading import NUMBER, brief, require_kinds
+from unspur._reading import NUMBER, require_kinds
 from unspur._resources import one_thread_if_small
+from unspur._text import brief
 from unspur._typing import Array, FloatArray
 from unspur._validation import (
-    OTHER_NAMES,
-    checked_z,
-    in_numbers,
+    NON_TEXT_NAMES_ATTR,
+    check_rows,
     keyword_only_after_y,
     require_finite,
     restore_on_failure,
+    validate_numeric,
 )
 from unspur._version import __version__
 from unspur.certificate import Certificate, certify
-from unspur.clusters import cluster_codes, copies, different_rows, fingerprint, has_continuous_columns, row_hashes
+from unspur.clusters import (
+    cluster_codes,
+    distinct_row_indices,
+    duplicate_clusters,
+    fingerprint,
+    has_continuous_columns,
+    row_hashes,
+)
 from unspur.exceptions import InputError, NothingRemovedWarning, UsedRowsWarning
 from unspur.labels import as_date, class_label, is_date, label_columns, main_column, require_no_missing
-from unspur.options import to_json
+from unspur.options import is_plain, storable, to_json
 from unspur.removers.concepts import read_concepts
-from unspur.removers.seen_rows import SeenRows, Sketch, equal_but_for_rounding, merged_fingerprints
+from unspur.removers.seen_rows import SeenRows, equal_up_to_rounding
 from unspur.rows import StoredRows, backend_of, to_host
 from unspur.solvers.descent import one_warning
 from unspur.subspace import AffineMap, Subspace
@@ -51,14 +59,12 @@ from unspur.subspace import AffineMap, Subspace
 MAX_CERTIFICATE_BYTES = 2 * 10**9
 #: Rows that are enough for a certificate.
 CERTIFICATE_ROWS = 10_000
-#: Longest parameter that is saved, in characters.
-MAX_PARAMETER_CHARACTERS = 100_000
 #: Largest number in a saved removal: transformed rows stay finite.
 MAX_NUMBER = 1e100
 #: Largest deviation of ``LᵀR / α`` from the identity; conditions up to 1e8 leave some 1e-8 of rounding.
 PROJECTION_TOL = 1e-3
 #: Share of a factor's column that may lie outside the stored basis (`Subspace.spanned_by` leaves out 1e-8).
-MAX_OUTSIDE_SHARE = 1e-6
+MAX_FACTOR_OUTSIDE_SHARE = 1e-6
 #: Share of a factor below which it has no component along a direction of the basis.
 MIN_FACTOR_SHARE = 1e-12
 #: What to do where rows of the fit are measured.
@@ -69,11 +75,11 @@ _SCALAR = (str, int, float, type(None))
 class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """Base class of the removers: `transform`, `certificate` and `save`.
 
-    A subclass takes concepts of any number of classes, has default values for all parameters, those of `balance`,
-    `missing_concept` and `strength` that it supports among them, and implements
-    ``fit(X, y=None, *, concept, sample_weight=None)``, inside ``self._fitting(X)``:
+    A subclass must accept concepts with any number of classes. Every parameter needs a default. Parameters `balance`,
+    `missing_concept` and `strength` are optional. It implements ``fit(X, y=None, *, concept, sample_weight=None)``,
+    inside ``self._fitting(X)``:
 
-    - check parameters (`_validate_params`) and rows (`unspur._data.decode_fit_arguments`, or `checked_z`), and raise
+    - check parameters (`_validate_params`) and rows (`unspur._data.decode_fit_arguments`, or `check_rows`), and raise
       InputError for rows that are all the same;
     - sum over the rows on their own backend: `Covariances.of(rows)` or `Moments.of(rows, weighting)` of a
       `RowSource`, with ``in_float64=True`` where the type of the rows has too few digits;
@@ -83,11 +89,11 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     - set `trace_`, an instance of the class attribute `trace_type`, which has `stopped`, `to_dict`, `from_dict` and
       prints as a table;
     - set `classes_` (of y, or empty) and `concept_classes_` (of one concept, or a tuple for each of several);
-    - call ``self._store_row_hashes(check_and_remember(self, X))``, so that certificates notice rows of the fit;
+    - call ``self._store_row_hashes(hash_finite_rows(self, X))``, so that certificates notice rows of the fit;
     - call `warn_if_nothing_removed`.
 
-    Closed forms derive from `ClosedFormRemover` (leace.py), and methods that test directions use `FitData` and
-    `fit_each_concept` (problems.py), as `JSE` and `INLP` do.
+    Closed forms derive from `ClosedFormRemover`, other methods that use covariances from `ConceptRemover` (leace.py).
+    Methods that test directions use `FitData` and `fit_each_concept` (direction_remover.py), as `JSE` and `INLP` do.
     """
 
     # Arguments of `fit` are routed through pipelines and searches without asking the user to request each.
@@ -104,10 +110,9 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     classes_: tuple[Any, ...]
     concept_classes_: tuple[Any, ...]
     training_hash_: str
-    _training_rows: Any  # hashes (n,) of the rows that were used, or None where they are too many to keep
-    _training_sketches: tuple[Sketch, ...]
-    _validation_rows: Any  # the same of X_val; absent without one
-    _validation_sketches: tuple[Sketch, ...]
+    #: Rows that the fit used, and those of X_val, by which certificates recognise them; None if read from a file.
+    _training_rows: SeenRows | None = None
+    _validation_rows: SeenRows | None = None
     certificate_: Certificate
     _leaves_nothing: bool = False  # of the rows of the fit
     encoding_: dict[str, Any]  # of the store that `unspur fit` read the rows from; absent for other rows
@@ -132,24 +137,17 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def _store_row_hashes(self, training: SeenRows, validation: SeenRows | None = None) -> None:
         """Keep what certificates need to recognise rows of the fit and of X_val."""
         self._clear_row_hashes()
-        self._add_row_hashes(*training)
-        if validation is not None:
-            self._validation_rows, _, self._validation_sketches = validation
+        self._add_row_hashes(training)
+        self._validation_rows = validation
 
-    def _add_row_hashes(self, hashes: Any, row_set_hash: str, sketches: tuple[Sketch, ...]) -> None:
-        """Add hashes (None: too many to keep), fingerprint and sketches of rows to those kept before."""
-        if hasattr(self, "_training_rows"):
-            row_set_hash, earlier = merged_fingerprints(self.training_hash_, row_set_hash), self._training_rows
-            hashes = None if earlier is None or hashes is None else np.concatenate([earlier, hashes])
-            sketches = (*self.__dict__.get("_training_sketches", ()), *sketches)
-        self._training_rows, self.training_hash_, self._training_sketches = hashes, row_set_hash, sketches
+    def _add_row_hashes(self, rows: SeenRows) -> None:
+        """Keep rows besides those kept before."""
+        self._training_rows = rows if self._training_rows is None else self._training_rows.merged(rows)
+        self.training_hash_ = self._training_rows.fingerprint
 
     def _clear_row_hashes(self) -> None:
         """Drop what an earlier fit kept."""
-        for kept in ("training", "validation"):
-            for name in (f"_{kept}_rows", f"_{kept}_sketches"):
-                self.__dict__.pop(name, None)
-        for name in ("certificate_", "encoding_"):
+        for name in ("_training_rows", "_validation_rows", "certificate_", "encoding_"):
             self.__dict__.pop(name, None)
 
     def certificate(
@@ -178,13 +176,13 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             The concept to be removed; rows where it is missing are left out.
         clusters : array of shape (n,), optional
             Which rows belong together (frames of one film): they share a fold of the probes, and intervals count
-            clusters. Without it, exact copies of a row are a cluster, and a note says so.
+            clusters. Without it, exact duplicates of a row are a cluster, and a note says so.
         """
         check_is_fitted(self, "removal_")
         _require_array(X, "a few thousand rows are enough: pass those of a block, or of X.select(…)")
         main, y = main_column(y)
         X, y, concept, clusters = to_host(self._require_loadable(X), y, concept, clusters)
-        z = in_numbers(self, X, reset=False, dtype=[np.float64, np.float32])
+        z = validate_numeric(self, X, reset=False, dtype=[np.float64, np.float32])
         require_finite(self, z)
         kind: Any = getattr(self, "concept_type", "class")
         missing = getattr(self, "missing_concept", None)
@@ -200,17 +198,17 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         labels = concepts.labels if task is None else (task, *concepts.labels)
         columns = [*numbers, *(np.where(label.present, label.codes, np.nan) for label in labels)]
         hashes = row_hashes(z)
-        copied = None if clusters is not None else copies(hashes, columns)
-        if copied is not None and has_continuous_columns(z[different_rows(hashes)]):
+        copied = None if clusters is not None else duplicate_clusters(hashes, columns)
+        if copied is not None and has_continuous_columns(z[distinct_row_indices(hashes)]):
             together = copied
             measured = copied[known]
             if more := len(measured) - len(np.unique(measured)):
                 rows = f"{more:,} of the {len(measured):,} rows measured"
-                notes.append(f"{rows} are copies of others and count once with them")
-        used, from_file = self.used_rows_note(z[known]), not hasattr(self, "_training_rows")
-        if from_file and not used:
+                notes.append(f"{rows} are duplicates of others and count once with them")
+        used, seen = self.used_rows_note(z[known]), self._training_rows
+        if seen is None and not used:
             notes.append("read from a file: cannot tell whether some of these rows were used in the fit")
-        elif not from_file and self._training_rows is None:
+        elif seen is not None and seen.hashes is None:
             notes.append("fitted on too many rows: cannot tell whether some of these rows were used in the fit")
         if used:
             warnings.warn(f"{used}. {HELD_OUT_ADVICE}", UsedRowsWarning, stacklevel=2)
@@ -235,7 +233,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """The rows; raises for a Dask array too large to bring to the host."""
         if backend_of(X) != "dask":
             return X
-        X = checked_z(self, X, reset=False)
+        X = check_rows(self, X, reset=False)
         size = 8 * X.shape[0] * X.shape[1]
         if size > MAX_CERTIFICATE_BYTES:
             k = math.ceil(X.shape[0] / CERTIFICATE_ROWS)
@@ -254,26 +252,27 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def _used_rows(self, z: Array) -> list[str]:
         """Sentences about rows that the fit has used, equal or equal up to rounding; empty if there are none."""
         hashes, notes = row_hashes(z), []
-        known = self.__dict__.get("_training_rows")
         # Rows of a few small integers may be equal by chance.
-        by_chance = not has_continuous_columns(z[different_rows(hashes)])
-        if (known is None or by_chance) and fingerprint(hashes) == getattr(self, "training_hash_", None):
+        by_chance = not has_continuous_columns(z[distinct_row_indices(hashes)])
+        unknown = self._training_rows is None or self._training_rows.hashes is None
+        if (unknown or by_chance) and fingerprint(hashes) == getattr(self, "training_hash_", None):
             return [f"{len(z):,} of the {len(z):,} rows measured were used in the fit"]
-        for kept, of_fit, of_rows in (
-            ("training", "were used in the fit", "rows of the fit"),
-            ("validation", "were validation rows, on which the directions were tested", "validation rows"),
+        for seen, of_fit, of_rows in (
+            (self._training_rows, "were used in the fit", "rows of the fit"),
+            (self._validation_rows, "were validation rows, on which the directions were tested", "validation rows"),
         ):
-            used = self.__dict__.get(f"_{kept}_rows")
-            same = np.zeros(len(z), dtype=bool) if used is None or by_chance else np.isin(hashes, used)
+            if seen is None or by_chance:
+                continue
+            same = np.zeros(len(z), dtype=bool) if seen.hashes is None else np.isin(hashes, seen.hashes)
             if same.any():
                 notes.append(f"{same.sum():,} of the {len(z):,} rows measured {of_fit}")
             sketches = [  # a sketch leaves columns out, and the others may be equal by chance
                 sketch
-                for sketch in (() if by_chance else self.__dict__.get(f"_{kept}_sketches", ()))
-                if has_continuous_columns(z[different_rows(hashes)][:, sketch.scale > 0])
+                for sketch in seen.sketches
+                if has_continuous_columns(z[distinct_row_indices(hashes)][:, sketch.scale > 0])
             ]
             if sketches:
-                near, rounding = equal_but_for_rounding(z, sketches)
+                near, rounding = equal_up_to_rounding(z, sketches)
                 if count := int((near & ~same).sum()):
                     some = "at least " if max(sketch.step for sketch in sketches) > 1 else ""
                     notes.append(
@@ -294,7 +293,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     @property
     def reused_rows_warning(self) -> str:
         """Warning that directions were tested on rows that they were estimated from, or ""."""
-        if not (rows := getattr(self.trace_, "reused", 0)):
+        if not (rows := getattr(self.trace_, "n_reused_rows", 0)):
             return ""
         return f"{rows:,} validation rows are training rows as well: tests on them are too optimistic."
 
@@ -345,11 +344,11 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """What `transform` returns, but never a DataFrame, whatever `set_output` or its configuration say."""
         check_is_fitted(self, "removal_")
         _require_array(X, _IN_PARTS)
-        z = checked_z(self, X, reset=False)
+        z = check_rows(self, X, reset=False)
         if backend_of(z) == "dask":
-            from unspur.rows.dask import applied
+            from unspur.rows.dask import map_removal
 
-            return applied(z, self.removal_)
+            return map_removal(z, self.removal_)
         require_finite(self, z)
         return to_original_type(self.removal_(z), X)
 
@@ -379,7 +378,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         }
         if hasattr(self, "encoding_"):
             metadata["encoding"] = self.encoding_
-        if (columns := _storable_names(getattr(self, OTHER_NAMES, []))) is not None:
+        if (columns := _storable_names(getattr(self, NON_TEXT_NAMES_ATTR, []))) is not None:
             metadata["column_names"] = columns
         arrays = {
             "centre": self.removal_.centre,
@@ -413,7 +412,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             self.feature_names_in_ = np.array(metadata["feature_names"], dtype=object)
         if "column_names" in metadata:  # of files since names that are not text are saved
             require_kinds(metadata["column_names"], list, "'column_names'")
-            setattr(self, OTHER_NAMES, list(_tuples(metadata["column_names"])))
+            setattr(self, NON_TEXT_NAMES_ATTR, list(_tuples(metadata["column_names"])))
         if "encoding" in metadata:
             require_kinds(metadata["encoding"], _ENCODING, "'encoding'")
             self.encoding_ = {name: metadata["encoding"][name] for name in _ENCODING}
@@ -460,15 +459,7 @@ def plain_parameters(estimator: BaseEstimator) -> dict[str, Any]:
     """Parameters of an estimator, as JSON holds them, dates as text; those that it cannot hold are left out."""
     given = estimator.get_params(deep=False).items()
     values = {name: str(as_date(value)) if is_date(value) else to_json(to_python(value)) for name, value in given}
-    return {name: value for name, value in values.items() if _is_plain(value)}
-
-
-def storable(value: Any) -> Any:
-    """A class, or nested tuples of classes, for JSON; dates, decimals and the like become text."""
-    if isinstance(value, tuple | list):
-        return [storable(item) for item in value]
-    value = to_python(value)
-    return value if _is_plain(value) else str(value)
+    return {name: value for name, value in values.items() if is_plain(value)}
 
 
 def _storable_names(names: list[Any]) -> list[Any] | None:
@@ -482,14 +473,6 @@ def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
-def _is_plain(value: Any) -> bool:
-    """Whether a parameter can be saved: a generator cannot be written as JSON, and folds of all rows are too long."""
-    try:
-        return len(json.dumps(value)) <= MAX_PARAMETER_CHARACTERS
-    except TypeError:
-        return False
-
-
 def require_shapes(found: Shapes) -> None:
     """Raise ValueError unless the arrays of a file have types and shapes that fit together."""
     shapes: dict[str, tuple[int, ...]] = {}
@@ -501,7 +484,7 @@ def require_shapes(found: Shapes) -> None:
         if kind != "F64":
             raise ValueError(f"{name!r} is of type {kind}, and not of F64")
     if len(shapes["centre"]) != 1 or not shapes["centre"][0]:
-        raise ValueError(f"'centre' has shape {shapes['centre']}, which is no row of features")
+        raise ValueError(f"'centre' has shape {shapes['centre']}; expected a non-empty vector (d,)")
     (d,) = shapes["centre"]
     if shapes["offset"] != (d,):
         raise ValueError(f"'offset' has shape {shapes['offset']} where 'centre' has {shapes['centre']}")
@@ -539,7 +522,7 @@ def require_sound(remover: Remover) -> None:
     error = removal.left.T @ removal.right - strength * np.eye(removal.right.shape[1])
     if not np.abs(error).max(initial=0.0) <= PROJECTION_TOL * strength:
         of = "" if strength == 1 else f" of strength {strength:g}"
-        raise ValueError(f"its map is no projection{of}: a factor is zero, stretched or of another map")
+        raise ValueError(f"its map is not a projection{of}: a factor is zero, stretched or of another map")
     keeps = removal.form == "keep"
     if keeps and strength != 1:
         raise ValueError(f"it projects onto a subspace, with a strength of {strength:g} and not of 1")
@@ -552,10 +535,10 @@ def require_sound(remover: Remover) -> None:
     if keeps and not subspace.dim and remover.spurious_.dim < removal.ambient:
         raise ValueError("it projects onto no direction: every row would become the same point")
     if not np.array_equal(removal.offset, removal.centre if keeps else np.zeros(removal.ambient)):
-        raise ValueError(f"a map that {'keeps' if keeps else 'removes'} directions moves no row beside them")
+        raise ValueError(f"its offset is inconsistent with its form {removal.form!r}")
     for classes in (remover.classes_, remover.concept_classes_):
         _require_classes(classes)
-    for attribute in ("feature_names_in_", OTHER_NAMES):
+    for attribute in ("feature_names_in_", NON_TEXT_NAMES_ATTR):
         names = getattr(remover, attribute, None)
         if names is not None and len(names) != removal.ambient:
             raise ValueError(f"it has {len(names)} names for {removal.ambient} features")
@@ -581,7 +564,7 @@ def _spans(factor: FloatArray, subspace: Subspace) -> bool:
         return False
     unit = factor / lengths
     inside = subspace.basis.T @ unit
-    within = np.abs(unit - subspace.basis @ inside).max() <= MAX_OUTSIDE_SHARE
+    within = np.abs(unit - subspace.basis @ inside).max() <= MAX_FACTOR_OUTSIDE_SHARE
     return bool(within and np.linalg.matrix_rank(inside, tol=MIN_FACTOR_SHARE) == subspace.dim)
 
 

@@ -12,22 +12,20 @@ from unspur._arrays import to_numpy
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError, LabelError
 from unspur.labels import (
-    NOT_NUMBERS,
     ClassLabel,
-    as_numbers,
     class_label,
     columns_in_order,
     holds_dates,
     label_columns,
-    missing_number,
+    numeric_column,
 )
 
 ConceptType: TypeAlias = Literal["auto", "class", "continuous"]
 #: Fewest rounding errors that the numbers of a concept must span, and the sizes that can be squared and summed.
 MIN_ROUNDING_ERRORS, MIN_SIZE, MAX_SIZE = 64.0, 1e-152, 1e152
-#: Most different numbers that are taken for codes of classes.
-MAX_CODES = 20
-#: Most different numbers that are taken for codes however few rows each has.
+#: Most distinct numbers that are taken for codes of classes.
+MAX_CLASS_CODES = 20
+#: Most distinct numbers that are taken for codes however few rows each has.
 MAX_RARE_CODES = 10
 #: Fewest rows per code, on average, if there are more.
 MIN_ROWS_PER_CODE = 5
@@ -82,7 +80,7 @@ def read_concepts(
     """Concepts from one column or several (an array of shape (n, m) or a DataFrame).
 
     Integer codes of four classes are four classes; numbers are only taken as such with ``kind="continuous"``. With
-    "auto", columns of many different numbers are refused: they may be either. Columns are brought into the order of
+    "auto", columns of many distinct numbers are refused: they may be either. Columns are brought into the order of
     `names`, those of earlier rows. A number must be `varying`, unless these are some rows of several.
     """
     columns = label_columns(values, n_rows, "concept")
@@ -91,7 +89,7 @@ def read_concepts(
         columns = dict(zip(names if set(columns) == set(names) else columns, ordered, strict=True))
     if kind == "continuous":
         numbers = np.stack(
-            [_numbers(column, label, n_rows, missing, varying=varying) for label, column in columns.items()]
+            [_numbers(column, name, n_rows, missing, varying=varying) for name, column in columns.items()]
         )
         present = np.asarray(np.isfinite(numbers).all(axis=0))
         _require_present(present, tuple(columns))
@@ -126,21 +124,8 @@ def read_concepts(
 
 
 def _numbers(column: Array, name: str, n_rows: int, missing: Any, *, varying: bool) -> FloatArray:
-    try:
-        numbers = as_numbers(column).reshape(-1)
-    except (TypeError, ValueError):
-        raise LabelError(NOT_NUMBERS, label=name) from None
-    if len(numbers) != n_rows:
-        raise LabelError(
-            "{label} has {given} values for {rows} rows of X. Each row needs one.",
-            label=name,
-            given=len(numbers),
-            rows=n_rows,
-        )
-    if np.isinf(numbers).any():
-        raise LabelError("{label} has {values} infinite values.", label=name, values=int(np.isinf(numbers).sum()))
-    if (code := missing_number(missing, name, dates=holds_dates(column))) is not None:
-        numbers[numbers == code] = np.nan
+    """The column, unless its numbers do not vary or are too large or small to be squared."""
+    numbers = numeric_column(column, name, n_rows, missing)
     known = numbers[np.isfinite(numbers)]
     spread, largest = (float(np.ptp(known)), float(np.abs(known).max())) if len(known) else (1.0, 1.0)
     if varying and not spread:
@@ -177,21 +162,21 @@ _EITHER = (
 
 
 def _require_no_fractions(column: Array, name: str, missing: Any) -> None:
-    """Raise for many different numbers that are not integers."""
+    """Raise for many distinct numbers that are not integers."""
     array = column.values if isinstance(column, ClassLabel) else np.asarray(to_numpy(column))
     if array.dtype.kind != "f":
         return
     known = array[np.isfinite(array) & (array != missing)]
     if not np.any(known != np.round(known)):
         return
-    different = np.unique(known)
-    if len(different) > MAX_RARE_CODES:
+    distinct = np.unique(known)
+    if len(distinct) > MAX_RARE_CODES:
         raise LabelError(
-            "{label} has {values:,} different values between {low:.4g} and {high:.4g} and looks continuous. {how}",
+            "{label} has {values:,} distinct values between {low:.4g} and {high:.4g} and looks continuous. {how}",
             label=name,
-            values=len(different),
-            low=different[0],
-            high=different[-1],
+            values=len(distinct),
+            low=distinct[0],
+            high=distinct[-1],
             how=_EITHER,
         )
 
@@ -200,9 +185,9 @@ def require_few_codes(classes: tuple[Any, ...], rows: int, name: str) -> None:
     """Raise for many integers: ages and years look like codes, and removing so many classes removes everything."""
     if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in classes):
         return
-    if len(classes) > MAX_CODES or (len(classes) > MAX_RARE_CODES and rows < MIN_ROWS_PER_CODE * len(classes)):
+    if len(classes) > MAX_CLASS_CODES or (len(classes) > MAX_RARE_CODES and rows < MIN_ROWS_PER_CODE * len(classes)):
         raise LabelError(
-            "{label} has {values} different whole numbers between {low:g} and {high:g}, {rows:.0f} rows each on "
+            "{label} has {values} distinct whole numbers between {low:g} and {high:g}, {rows:.0f} rows each on "
             "average: numbers such as ages, or codes of classes? {how}",
             label=name,
             values=len(classes),
@@ -228,7 +213,7 @@ def class_label_or_none(y: Array | None, name: str, n_rows: int) -> ClassLabel |
         return None
 
 
-def require_another_label(concepts: Mapping[str, Array], main: ClassLabel, counts: BoolArray) -> None:
+def require_concept_differs_from_task(concepts: Mapping[str, Array], main: ClassLabel, counts: BoolArray) -> None:
     """Raise LabelError if a concept is the task, also under other names, in the rows that count.
 
     Parameters

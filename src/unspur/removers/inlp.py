@@ -23,9 +23,8 @@ from unspur._validation import (
 from unspur.criteria import SMALLEST_GROUP, DirectionTests
 from unspur.labels import main_column
 from unspur.options import SGD
-from unspur.removers.concepts import class_label_or_none, require_another_label
-from unspur.removers.joint import EstimatedPair, FoldEstimates, Subspaces, choose_weight_decay, left_out_folds
-from unspur.removers.problems import (
+from unspur.removers.concepts import class_label_or_none, require_concept_differs_from_task
+from unspur.removers.direction_remover import (
     BinaryFit,
     DirectionRemover,
     FitData,
@@ -35,6 +34,7 @@ from unspur.removers.problems import (
     assign_folds,
     fit_each_concept,
 )
+from unspur.removers.joint import EstimatedPair, FoldEstimates, SearchResult, choose_weight_decay, left_out_folds
 from unspur.rows import CONCEPT, backend_of
 from unspur.solvers.coordinates import LogisticCoordinates
 from unspur.solvers.descent import Outcome
@@ -152,7 +152,7 @@ class INLP(DirectionRemover):
                 train["y"] = validation["y"] = None
             data = FitData.read(self, train, validation, needs_y=needs_y)
             if not needs_y:
-                _require_another_label(data.train, y)
+                _require_concept_differs_from_task(data.train, y)
             inside, span = data.to_span_coordinates() if SGD.of(self.solver) is None else (data, None)
             found = fit_each_concept(inside, functools.partial(self._fit_binary, HeldOutSplitter.reusable_cv(self.cv)))
             removal = AffineMap.removing(found.spurious, found.centre)
@@ -164,7 +164,7 @@ class INLP(DirectionRemover):
         """Fit one binary concept, in groups with one binary main label; INLP finds no main-task directions."""
         nothing = Subspace.empty(problem.train.X.shape[1])
         if main_only:
-            return BinaryFit(Subspaces(nothing, nothing, (), ""), Trace((), "", 0.0, 0.0), np.zeros(nothing.ambient))
+            return BinaryFit(SearchResult(nothing, nothing, (), ""), Trace((), "", 0.0, 0.0), np.zeros(nothing.ambient))
         rng = generator(self.random_state)
         data = assign_folds(
             problem,
@@ -228,7 +228,7 @@ class INLP(DirectionRemover):
                 stopped = f"the next direction {verdict.reason}"
                 break
             removed = removed.with_directions(pair.directions[CONCEPT])
-        found = Subspaces(removed.full_data, Subspace.empty(data.rows.n_features), tuple(steps), stopped)
+        found = SearchResult(removed.full_data, Subspace.empty(data.rows.n_features), tuple(steps), stopped)
         return BinaryFit(found, Trace(found.steps, stopped, 0.0, weight_decay, decay_losses), geometry.centre)
 
     def _weights(
@@ -258,11 +258,13 @@ class INLP(DirectionRemover):
         return tags
 
 
-def _require_another_label(data: LabelledData, y: Array | None) -> None:
+def _require_concept_differs_from_task(data: LabelledData, y: Array | None) -> None:
     """Raise LabelError if the concept is the task, which the fit itself does not look at."""
     name, y = main_column(y)
     main = None if backend_of(y) == "dask" else class_label_or_none(y, name, len(data))  # not computed to be compared
     if main is None:
         return
     for label in data.concepts:
-        require_another_label({label.name: label.codes}, main, main.present & label.present & (data.weight > 0))
+        require_concept_differs_from_task(
+            {label.name: label.codes}, main, main.present & label.present & (data.weight > 0)
+        )

@@ -28,12 +28,14 @@ from unspur.subspace import Subspace
 from unspur.trace import Step
 
 OTHER_ROLE: dict[Role, Role] = {"spurious": "main", "main": "spurious"}
-#: Weight decays to choose from: the paper's grid, with its 0 replaced by a value at which separable classes still have
-#: a solution.
-WEIGHT_DECAYS = (1.0, 0.1, 0.01, 0.001, 0.0001)
+#: The paper's penalties, in units of the mean variance of the rows; its 0 is replaced by a value at which separable
+#: classes still have a solution.
+PAPER_PENALTIES = (1.0, 0.1, 0.01, 1e-3, 1e-4)
 #: Share of the gain over chance that does not justify less weight decay. Where classes are separable, standard errors
 #: vanish with the loss, and every smaller value would gain another millionth of a nat.
-NEGLIGIBLE_GAIN = 0.01
+NEGLIGIBLE_GAIN_SHARE = 0.01
+#: A number of directions or pairs that no search reaches.
+NO_LIMIT = 2**31
 #: Held-out loss and its standard error.
 LossAndError: TypeAlias = tuple[float, float]
 
@@ -43,17 +45,17 @@ def choose_weight_decay(
 ) -> tuple[float, dict[float, LossAndError]]:
     """Return the largest weight decay that is as good as the best, and all losses (the paper's rule).
 
-    As good: its loss is within one standard error of the smallest, or within `NEGLIGIBLE_GAIN` of the gain of the
+    As good: its loss is within one standard error of the smallest, or within `NEGLIGIBLE_GAIN_SHARE` of the gain of the
     smallest over `chance`. The search goes from large to small values, and ends once losses have clearly risen or next
     to nothing is left to gain.
     """
     losses: dict[float, LossAndError] = {}
-    for value in WEIGHT_DECAYS:
+    for value in PAPER_PENALTIES:
         loss, _ = losses[value] = evaluate(value)
         best, error = min(losses.values())
-        if loss > best + error or loss <= NEGLIGIBLE_GAIN * chance:
+        if loss > best + error or loss <= NEGLIGIBLE_GAIN_SHARE * chance:
             break
-    threshold = best + max(error, NEGLIGIBLE_GAIN * (chance - best))
+    threshold = best + max(error, NEGLIGIBLE_GAIN_SHARE * (chance - best))
     return max(value for value, (loss, _) in losses.items() if loss <= threshold), losses
 
 
@@ -196,13 +198,13 @@ class JointEstimation:
         `warm_start` holds, for each label, a pair estimated with other exclusions or another weight decay.
         """
         all_excluded = self._all_excluded(excluded)
-        starts = None if warm_start is None else _warm_starts_by_estimate(warm_start, len(all_excluded))
-        pairs = self.solver(all_excluded, starts)
-        found = _unit_directions(pairs, all_excluded)
-        # Without a direction to return there is none to test, whatever the folds found.
-        found[~np.any(found[:, 0], axis=1)] = 0.0
+        warm_starts = None if warm_start is None else _warm_starts_by_estimate(warm_start, len(all_excluded))
+        pairs = self.solver(all_excluded, warm_starts)
+        directions = _unit_directions(pairs, all_excluded)
+        # A label without a direction from all rows has none to return, so none is tested in the folds either.
+        directions[~np.any(directions[:, 0], axis=1)] = 0.0
         evaluations = max(pair.outcome.evaluations for pair in pairs)  # all estimates share each pass over the data
-        return EstimatedPair(found, replace(pairs[0].outcome, evaluations=evaluations), tuple(pairs))
+        return EstimatedPair(directions, replace(pairs[0].outcome, evaluations=evaluations), tuple(pairs))
 
     def best_direction(self, label: int, excluded: FoldEstimates) -> EstimatedPair:
         """Estimate the best direction of one label, without a constraint; that of the other is zero."""
@@ -265,10 +267,10 @@ class SearchSettings:
 
     inner: Role = "main"
     candidate: Literal["last_accepted", "failing"] = "last_accepted"
-    max_dim: tuple[int, int] = (2**31, 2**31)  # spurious, main
+    max_dim: tuple[int, int] = (NO_LIMIT, NO_LIMIT)  # spurious, main
     split_level: bool = False
     #: Limit on the pairs estimated in all rounds together.
-    max_pairs: int = 2**31
+    max_pairs: int = NO_LIMIT
 
     def level_share(self, role: Role, outer_round: int) -> float:
         """Share of the level for a test of this role in one round."""
@@ -282,7 +284,7 @@ class SearchSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Subspaces:
+class SearchResult:
     """Result of the loops."""
 
     spurious: Subspace
@@ -308,7 +310,7 @@ class InnerResult:
 
 def estimate_subspaces(
     joint: JointEstimation, settings: SearchSettings, progress: Callable[[Role, int, int], None]
-) -> Subspaces:
+) -> SearchResult:
     """Run both loops; `progress(role, outer, inner)` is called before every pair."""
     inner, outer = settings.inner, OTHER_ROLE[settings.inner]
     limit, outer_round, pairs_left = settings.limit(outer), 1, settings.max_pairs
@@ -342,7 +344,7 @@ def estimate_subspaces(
     if not complete:
         stopped = f"the limit of {settings.max_pairs} pairs is reached in round {max(1, accepted[outer].dim)}"
     spurious = accepted["spurious"]
-    return Subspaces(spurious.full_data, accepted["main"].full_data, tuple(steps), stopped, complete, spurious)
+    return SearchResult(spurious.full_data, accepted["main"].full_data, tuple(steps), stopped, complete, spurious)
 
 
 def _inner_loop(

@@ -35,20 +35,7 @@ from unspur.exceptions import (
     TaskLostWarning,
 )
 from unspur.options import SGD, PaperVariant
-from unspur.removers.joint import (
-    WEIGHT_DECAYS,
-    EstimatedPair,
-    ExactSolver,
-    FoldEstimates,
-    JointEstimation,
-    PairSolver,
-    SearchSettings,
-    SGDSolver,
-    choose_weight_decay,
-    estimate_subspaces,
-    left_out_folds,
-)
-from unspur.removers.problems import (
+from unspur.removers.direction_remover import (
     BinaryFit,
     ConceptFits,
     DirectionRemover,
@@ -59,6 +46,21 @@ from unspur.removers.problems import (
     assign_folds,
     first_problem,
     fit_each_concept,
+)
+from unspur.removers.joint import (
+    NO_LIMIT,
+    PAPER_PENALTIES,
+    EstimatedPair,
+    ExactSolver,
+    FoldEstimates,
+    JointEstimation,
+    PairSolver,
+    SearchResult,
+    SearchSettings,
+    SGDSolver,
+    choose_weight_decay,
+    estimate_subspaces,
+    left_out_folds,
 )
 from unspur.rows import CONCEPT, MAIN, training_part
 from unspur.solvers.coordinates import MAX_NATIVE_CONDITION, Metric
@@ -280,14 +282,14 @@ class JSE(DirectionRemover):
         clusters, clusters_val : arrays of shape (n,), optional
             Labels, of any hashable type, of rows that are not independent of each other: frames of one film, pictures
             of one bird, sentences of one author. Rows of a cluster are held out together, and the tests count clusters,
-            not rows. (A *group* is a combination of labels.) Without it, exact copies of a row count as one cluster,
-            and a ClusterWarning says so. Integer-valued rows with few distinct values are exempt, since they coincide
-            by chance.
+            not rows. (A *group* is a combination of labels.) Without it, exact duplicates of a row count as one
+            cluster, and a ClusterWarning says so. Integer-valued rows with few distinct values are exempt, since they
+            coincide by chance.
 
-        A fit that fails leaves the estimator as it was. One that accepts no spurious direction issues a
-        NothingRemovedWarning: `transform` then changes nothing. One that ends without a main-task direction, after some
-        were accepted, issues a TaskLostWarning: the concept is then so much easier to predict that it is found in every
-        direction.
+        A fit that fails leaves the estimator as it was. A fit that accepts no spurious direction issues a
+        NothingRemovedWarning: `transform` then changes nothing. A fit that ends without a main-task direction, after
+        some were accepted, issues a TaskLostWarning: the concept is then so much easier to predict that it is found in
+        every direction.
         """
         train = fit_arguments(X, y, concept, sample_weight, clusters)
         validation = fit_arguments(X_val, y_val, concept_val, sample_weight_val, clusters_val)
@@ -421,60 +423,89 @@ class JSE(DirectionRemover):
         by_group = variant.tests == "group"
         tests = DirectionTests(float(self.significance_level), by_group, 0.0, variant.scalars, clusters=data.clusters)
         make_solver = self._solver_factory(data, spectrum, inverse_factor, rng)
-        weight_decay = WEIGHT_DECAYS[0] if self.weight_decay == "auto" else float(self.weight_decay)
-        solver, centre = make_solver(weight_decay, self.tol), spectrum.centre
-        estimation = JointEstimation(data.rows, counts, solver, tests, centre, excluded, metric=metric)
+        weight_decay = PAPER_PENALTIES[0] if self.weight_decay == "auto" else float(self.weight_decay)
+        solver = make_solver(weight_decay, self.tol)
+        estimation = JointEstimation(data.rows, counts, solver, tests, spectrum.centre, excluded, metric=metric)
         decay_losses: dict[float, tuple[float, float]] = {}
         # Earlier classes may have left no room for a pair; then there is none to choose by, and none is estimated.
         if self.weight_decay == "auto" and estimation.n_free(estimation.empty) >= 2:
             sample = data if SGD.of(self.solver) else data.sample(WEIGHT_DECAY_ROWS, np.random.default_rng(0))
             make_rough = make_solver if sample is data else self._solver_factory(sample, spectrum, inverse_factor, rng)
-            first: dict[float, EstimatedPair] = {}
-
-            def first_loss(value: float) -> tuple[float, float]:
-                progress("main", 0, 0)
-                last, solver = next(reversed(first.values()), None), make_rough(value, max(self.tol, WEIGHT_DECAY_TOL))
-                rough = replace(estimation, rows=sample.rows, counts=sample.counts, solver=solver)
-                first[value] = pair = rough.pair(rough.empty, {CONCEPT: last, MAIN: last})
-                concept, main = rough.own_losses(pair)
-                return concept.mean + main.mean, float(np.hypot(concept.error, main.error))
-
-            weight_decay, decay_losses = choose_weight_decay(first_loss, float(tests.chance_loss(counts).sum()))
-            solver = make_solver(weight_decay, self.tol)
-            estimation = replace(estimation, solver=solver, first_guess=first[weight_decay])
+            rough = replace(estimation, rows=sample.rows, counts=sample.counts)
+            chance = float(tests.chance_loss(counts).sum())
+            weight_decay, decay_losses, guess = self._choose_weight_decay(rough, make_rough, chance, progress)
+            estimation = replace(estimation, solver=make_solver(weight_decay, self.tol), first_guess=guess)
         if self.delta == "auto":
             progress("main", 0, 0)
             tests = replace(tests, reference=_best_directions(estimation))
         else:
             tests = replace(tests, delta=float(self.delta))
         estimation = replace(estimation, tests=tests)
-        most_spurious, most_main = (2**31 if limit is None else limit for limit in (self.max_spurious, self.max_main))
+        most_spurious, most_main = (
+            NO_LIMIT if limit is None else limit for limit in (self.max_spurious, self.max_main)
+        )
         settings = SearchSettings(
             inner="main" if main_only else variant.inner,
             candidate=variant.candidate,
             max_dim=(0 if main_only else most_spurious, most_main),
             split_level=self.correction == "familywise",
-            max_pairs=self.max_pairs or 2**31,
+            max_pairs=self.max_pairs or NO_LIMIT,
         )
         found = estimate_subspaces(estimation, settings, progress)
-        removed = found.spurious_estimates
-        assert removed is not None
 
         def balanced(balance: Balance) -> JointEstimation:
-            return replace(
-                estimation, solver=_exact_solver(data, spectrum, balance, self.max_iter)(weight_decay, self.tol)
-            )
+            exact = _exact_solver(data, spectrum, balance, self.max_iter)
+            return replace(estimation, solver=exact(weight_decay, self.tol))
 
-        task = loss = None
-        if found.spurious.dim and not found.main.dim and estimation.n_free(removed) >= 1:
-            task = _task_predictability(balanced("none"), balanced("group"), removed)
-        if self.metric == "auto" and not main_only:
-            after = replace(balanced("group"), tests=replace(tests, by_group=True))
-            _, left = after.own_losses(after.best_direction(MAIN, removed))
-            loss = left.mean, left.error
+        wants_loss = self.metric == "auto" and not main_only
+        task, loss = self._evaluate_task(found, estimation, balanced, wants_loss=wants_loss)
         delta = found.steps[0].verdict.delta if self.delta == "auto" and found.steps else tests.delta
         trace = Trace(found.steps, found.stopped, delta, weight_decay, decay_losses, complete=found.complete, task=task)
         return BinaryFit(found, trace, spectrum.centre, loss)
+
+    def _choose_weight_decay(
+        self,
+        estimation: JointEstimation,
+        make_solver: Callable[[float, float], PairSolver],
+        chance: float,
+        progress: Callable[[Role, int, int], None],
+    ) -> tuple[float, dict[float, tuple[float, float]], EstimatedPair]:
+        """The weight decay by the held-out loss of the first pair, the losses of all tried, and its pair."""
+        first: dict[float, EstimatedPair] = {}
+
+        def first_loss(value: float) -> tuple[float, float]:
+            progress("main", 0, 0)
+            last = next(reversed(first.values()), None)
+            rough = replace(estimation, solver=make_solver(value, max(self.tol, WEIGHT_DECAY_TOL)))
+            first[value] = pair = rough.pair(rough.empty, {CONCEPT: last, MAIN: last})
+            concept, main = rough.own_losses(pair)
+            return concept.mean + main.mean, float(np.hypot(concept.error, main.error))
+
+        weight_decay, losses = choose_weight_decay(first_loss, chance)
+        return weight_decay, losses, first[weight_decay]
+
+    @staticmethod
+    def _evaluate_task(
+        found: SearchResult,
+        estimation: JointEstimation,
+        balanced: Callable[[Balance], JointEstimation],
+        *,
+        wants_loss: bool,
+    ) -> tuple[TaskPredictability | None, tuple[float, float] | None]:
+        """What is left of the task if no direction of it was found, and its held-out loss after the removal if wanted.
+
+        `balanced` returns the estimation with an exact solver that gives these classes equal weight.
+        """
+        removed, task, loss = found.spurious_estimates, None, None
+        assert removed is not None
+        if found.spurious.dim and not found.main.dim and estimation.n_free(removed) >= 1:
+            task = _task_predictability(balanced("none"), balanced("group"), removed)
+        if wants_loss:
+            after = balanced("group")
+            after = replace(after, tests=replace(after.tests, by_group=True))
+            _, left = after.own_losses(after.best_direction(MAIN, removed))
+            loss = left.mean, left.error
+        return task, loss
 
     def _solver_factory(
         self, data: FoldedRows, spectrum: Spectrum, inverse_factor: FloatArray | None, rng: np.random.Generator

@@ -25,7 +25,7 @@ import numpy as np
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from unspur._arrays import cast, namespace, rounded, to_device_like
+from unspur._arrays import HALF_PRECISION, cast, namespace, rounded, to_device_like
 from unspur._reading import NUMBER, require_kinds
 from unspur._text import filled
 from unspur._typing import Array, BoolArray, FloatArray
@@ -33,8 +33,8 @@ from unspur._validation import (
     BALANCE,
     MISSING,
     STRENGTH,
+    check_rows,
     checked_weights,
-    checked_z,
     column_names,
     keyword_only_after_y,
 )
@@ -63,11 +63,11 @@ from unspur.removers.concepts import (
     class_label_or_none,
     indicators,
     read_concepts,
-    require_another_label,
+    require_concept_differs_from_task,
     require_digits,
 )
-from unspur.removers.seen_rows import check_and_remember, without_unused
-from unspur.rows import Block, Columns, RowSource, backend_of, persisted, rows_of, to_host
+from unspur.removers.seen_rows import SeenRows, hash_finite_rows, without_unused
+from unspur.rows import Block, RowLabels, RowSource, backend_of, persisted, rows_of, to_host
 from unspur.solvers.coordinates import ScaledSpan, Whitener, covariances_of
 from unspur.solvers.statistics import COVARIANCE_OVERFLOWS, Covariances, require_variation
 from unspur.subspace import AffineMap, Subspace
@@ -85,9 +85,7 @@ MAX_ROUNDING_SHARE, MAX_ROUNDING_SHARE_COLLINEAR = 1e-5, 1e-10
 #: Columns that hardly vary beside the others are left out of the right factor if none has more than so many times the
 #: correlation with a concept that some other column has, and the others explain this share of what all columns do. What
 #: is left in new rows is then no more than about three times the error of an estimate from the rows of the fit.
-MAX_NARROW_CORRELATION, MIN_TOLD_SHARE = 2.0, 0.1
-#: Relative rounding error of types that are widened before rows are summed.
-HALF_PRECISION = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
+MAX_NARROW_CORRELATION, MIN_EXPLAINED_SHARE = 2.0, 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +102,7 @@ class ClosedForm:
     trace: ClosedFormTrace
     low_variance_directions: FloatArray
 
-    def of_rows(self, wide: ScaledSpan) -> ClosedForm:
+    def lifted(self, wide: ScaledSpan) -> ClosedForm:
         """The result in coordinates of the span of wide rows, as one of the rows themselves."""
         unit, inside = wide.unit[:, None], self.removal
         right, low_variance = (wide.lift(factor.T).T / unit for factor in (inside.right, self.low_variance_directions))
@@ -113,7 +111,7 @@ class ClosedForm:
         return ClosedForm(removal, Subspace.spanned_by(left), Subspace.spanned_by(main), self.trace, low_variance)
 
 
-def closed_form(
+def solve_closed_form(
     moments: Covariances,
     n_concept: int,
     form: Form,
@@ -164,8 +162,8 @@ class _Factors(NamedTuple):
     @classmethod
     def of(cls, moments: Covariances, n_concept: int, form: Form, whiten: Whitener) -> _Factors:
         """The factors in the coordinates of `whiten`."""
-        concept = _Columns.of(moments, whiten, slice(0, n_concept))
-        task = _Columns.of(moments, whiten, slice(n_concept, None))
+        concept = _TargetCovariances.of(moments, whiten, slice(0, n_concept))
+        task = _TargetCovariances.of(moments, whiten, slice(n_concept, None))
         condition, main = 1.0, Subspace.empty(len(moments.mean_x))
         basis, weights, dropped = _span(concept.original if form == "sal" else concept.whitened)
         left, kept = concept.original @ weights, _span(task.whitened)[0] if form == "splince" else task.whitened[:, :0]
@@ -193,14 +191,17 @@ def _without_narrow_columns(
     narrow = moments.narrow if wide is None else wide.narrow_coordinates
     if not narrow.any():
         return full
-    if _tell_little(narrow, moments, n_concept, wide):
+    if _narrow_columns_are_dispensable(narrow, moments, n_concept, wide):
         whiten = Whitener.of_some(~narrow, moments.covariance, moments.noise, scaled=wide is None)
         # Each column of `left` is the covariance with a combination of concepts, of multiple correlation 1 in `full`.
-        told = whiten(full.left)
+        explained = whiten(full.left)
         if form == "splince":
-            task = _span(_Columns.of(moments, whiten, slice(n_concept, None)).whitened)[0]
-            told = told - task @ (task.T @ told)
-        if len(told) >= told.shape[1] and np.linalg.svd(told, compute_uv=False).min() ** 2 > MIN_TOLD_SHARE:
+            task = _span(_TargetCovariances.of(moments, whiten, slice(n_concept, None)).whitened)[0]
+            explained = explained - task @ (task.T @ explained)
+        if (
+            len(explained) >= explained.shape[1]
+            and np.linalg.svd(explained, compute_uv=False).min() ** 2 > MIN_EXPLAINED_SHARE
+        ):
             found = _Factors.of(moments, n_concept, form, whiten)
             if found.left.shape[1] == full.left.shape[1]:
                 return found._replace(main=full.main)
@@ -219,7 +220,9 @@ def _without_narrow_columns(
     return full
 
 
-def _tell_little(narrow: BoolArray, moments: Covariances, n_concept: int, wide: ScaledSpan | None) -> bool:
+def _narrow_columns_are_dispensable(
+    narrow: BoolArray, moments: Covariances, n_concept: int, wide: ScaledSpan | None
+) -> bool:
     """Whether no narrow column is correlated with a concept far more than all others."""
     if wide is None:
         deviation = np.sqrt(np.diag(moments.covariance))
@@ -230,7 +233,7 @@ def _tell_little(narrow: BoolArray, moments: Covariances, n_concept: int, wide: 
     return bool(np.all(correlation[narrow].max(axis=0) <= most))
 
 
-class _Columns(NamedTuple):
+class _TargetCovariances(NamedTuple):
     """Covariances with some targets, scaled so that ``L⁻¹A`` has unit columns: the same span, free of scale and rarity.
 
     `low_variance_directions` is the part of `whitened` in directions of unknown variance, for the columns that have one
@@ -243,7 +246,7 @@ class _Columns(NamedTuple):
     uncorrelated: tuple[float, ...]
 
     @classmethod
-    def of(cls, moments: Covariances, whiten: Whitener, which: slice) -> _Columns:
+    def of(cls, moments: Covariances, whiten: Whitener, which: slice) -> _TargetCovariances:
         """Columns of the targets that are correlated with the rows."""
         original = moments.cross[:, which]
         whitened = whiten(original)
@@ -359,12 +362,152 @@ def _unnamed(names: tuple[str, ...]) -> bool:
     return names in ((), numbered("concept", len(names)))
 
 
-class ClosedFormRemover(Remover):
+class ConceptRemover(Remover):
+    """Base class of the removers whose `fit` takes the concept as columns of numbers: closed forms and :class:`RLACE`.
+
+    `_rows` reads the arguments of `fit`, and `covariances_of` sums over the rows.
+    """
+
+    balance: str
+    missing_concept: Any
+    _label_notes: tuple[str, ...] = ()
+    _concept_names: tuple[str, ...] = ()  # as they were passed
+    _keeps_task: ClassVar[bool] = False  # exactly, so that y is needed
+
+    def _rows(
+        self, X: Array, y: Array | None, concept: Array, sample_weight: Array | None, *, reset: bool, whole: bool = True
+    ) -> tuple[RowSource, int]:
+        """Rows whose targets are the concept columns, then those of the task; and the number of concept columns.
+
+        If `whole` (these are all rows of the fit), also check that the concept differs from the task and that numbers
+        vary.
+        """
+        z = persisted(check_rows(self, X, reset=reset))
+        if self._keeps_task and z.shape[1] < 2:
+            raise InputError(f"X has {z.shape[1]} feature(s); to remove one and keep another at least 2 are needed.")
+        main_name, y = main_column(y)
+        # A Dask label that nothing depends on is not computed, and so not compared with the concept.
+        task = y if self._needs_y or backend_of(y) != "dask" else None
+        series = series_name(concept)
+        task, concept, sample_weight = to_host(task, concept, sample_weight)
+        known = None if reset else self.concept_classes_
+        if known and not isinstance(known[0], tuple):
+            known = (known,)  # a single concept is stored without the outer tuple
+        kind: Any = getattr(self, "concept_type", "auto")
+        names = () if reset else self._concept_names
+        concepts = read_concepts(
+            concept,
+            len(z),
+            kind=kind,
+            missing=self.missing_concept,
+            classes=known or None,
+            names=names,
+            varying=whole,
+        )
+        self._check_and_store_names((series,) if series and len(concepts.names) == 1 else concepts.names, names)
+        main = self._main_label(task if self._needs_y else None, main_name, len(z), None if reset else self.classes_)
+        weight = checked_weights(sample_weight, "sample_weight", len(z), relative=False) * concepts.present
+        if whole and (label := main or class_label_or_none(task, main_name, len(z))) is not None:
+            require_concept_differs_from_task(concepts.codes, label, label.present & (weight > 0))
+        group = concepts.group if concepts.classes else None
+        self._warn_of_outliers(concepts, weight)
+        if self._keeps_task and main is not None:
+            self._require_classes_of_task(main, weight)
+        weight = balanced_weights(weight, self.balance, group, None if main is None else main.codes)
+        targets = concepts.columns if main is None else np.concatenate([concepts.columns, indicators(main)])
+        columns = RowLabels(targets, np.zeros(len(z), dtype=np.intp), weight, 0)
+        self.classes_ = () if main is None else main.classes
+        self.concept_classes_ = concepts.classes[0] if len(concepts.classes) == 1 else concepts.classes
+        self._add_row_hashes(without_unused(hash_finite_rows(self, z), weight > 0))
+        return rows_of(z, columns), len(concepts.columns)
+
+    def _check_and_store_names(self, names: tuple[str, ...], earlier: tuple[str, ...]) -> None:
+        """Keep the names of the concepts; they must be those of earlier rows, if both have names."""
+        if earlier:
+            columns_in_order(dict.fromkeys(names), earlier, "concept", "that of earlier rows")
+        if _unnamed(earlier):
+            self._concept_names = names
+
+    @property
+    def _needs_y(self) -> bool:
+        return self._keeps_task or self.balance in ("main", "group")
+
+    def _main_label(
+        self, y: Array | None, name: str, n_rows: int, classes: tuple[Any, ...] | None
+    ) -> ClassLabel | None:
+        if y is None:
+            if self._needs_y:
+                raise LabelError(
+                    f"{type(self).__name__} requires y to be passed, but the target y is None"
+                    + ("." if self._keeps_task else f": balance={self.balance!r} needs it.")
+                )
+            return None
+        label = class_label(y, name, n_rows, classes=classes or None)
+        require_no_missing(label, ())
+        return label
+
+    def _warn_if_little_is_left(self, removed: int, rank: int) -> None:
+        """Warn if a removal leaves next to nothing."""
+        self._leaves_nothing = self.strength_ == 1 and 0 < rank <= removed
+        if self.strength_ == 1 and removed and removed >= MAX_REMOVED_RANK_SHARE * rank:
+            all_of, left = ("all", "nothing") if removed >= rank else (f"{removed} of the {rank}", "hardly anything")
+            classes = "" if not self.concept_classes_ else " A concept of m classes takes up to m − 1 of them."
+            warnings.warn(
+                f"The removal takes {all_of} directions in which the rows vary, so that {left} is left of them."
+                f"{classes} Remove fewer concepts or classes, treat a numeric concept as continuous "
+                "(concept_type='continuous'), or use rows with more features.",
+                EverythingRemovedWarning,
+                stacklevel=4,
+            )
+
+    def _reset(self) -> None:
+        """Drop what an earlier fit left."""
+        self._clear_row_hashes()
+        self.__dict__.pop("moments_", None)
+        self._label_notes = ()
+
+    def _warn_of_outliers(self, concepts: Concepts, weight: FloatArray) -> None:
+        """Warn if a few rows hold most of the variance of a number, and so decide what is removed."""
+        if concepts.classes:
+            return
+        for name, values in concepts.codes.items():
+            if said := extreme_values_note(values, name, weight, dates=name in concepts.dates):
+                self._warn_and_note(said, OutlierWarning)
+
+    def _require_classes_of_task(self, main: ClassLabel, weight: FloatArray) -> None:
+        """Raise if the rows of the fit have one class of the task; warn if they lack some, which are not kept."""
+        counts = np.bincount(main.codes[weight > 0], minlength=len(main.classes))
+        lost = [str(value) for value, count in zip(main.classes, counts, strict=True) if not count]
+        if not lost:
+            return
+        none = f"none has {main.name} = {', '.join(lost)}"
+        seen = f"Of the {int(counts.sum()):,} rows with a known concept and a weight, {none}"
+        if len(main.classes) - len(lost) < 2:
+            raise LabelError(
+                "{seen}: there is no covariance with the task to keep, and SPLINCE would be LEACE. Label the concept "
+                "in rows of two classes of {label} at least, or use LEACE.",
+                seen=seen,
+                label=main.name,
+            )
+        those = "this class" if len(lost) == 1 else "these classes"
+        self._warn_and_note(f"{seen}: information that distinguishes {those} is not preserved", TaskLostWarning)
+
+    def _warn_and_note(self, text: str, category: type[Warning]) -> None:
+        """Warn, and keep it for the trace and for certificates."""
+        warnings.warn(f"{text}.", category, stacklevel=6)
+        self._label_notes = tuple(dict.fromkeys((*self._label_notes, text)))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = self._keeps_task
+        return tags
+
+
+class ClosedFormRemover(ConceptRemover):
     """Base class of the closed forms :class:`LEACE`, :class:`SAL` and :class:`SPLINCE`.
 
-    A subclass sets `_form`, the map that `closed_form` makes, and `_keeps_moments` if it can be fitted in parts. A
-    method with another map overrides `fit`, as `RLACE` does: `_rows` reads the arguments, `covariances_of` sums over
-    the rows, and `trace_type` is the class of its trace.
+    A subclass sets `_form`, the map that `solve_closed_form` makes, and `_keeps_moments` if it can be fitted in parts.
+    A method with another map derives from `ConceptRemover`.
     """
 
     trace_type = ClosedFormTrace
@@ -373,8 +516,6 @@ class ClosedFormRemover(Remover):
     _moments_of: (
         ScaledSpan | None
     )  # span in whose coordinates `moments_` are; None if they are in the original features
-    _label_notes: tuple[str, ...] = ()
-    _concept_names: tuple[str, ...] = ()  # as they were passed
     _form: ClassVar[Form]
     _keeps_moments: ClassVar[bool] = False  # a d × d matrix, for methods that can be fitted in parts
 
@@ -417,7 +558,7 @@ class ClosedFormRemover(Remover):
         """
         with self._fitting(X):
             self._validate_params()
-            self._forget()
+            self._reset()
             rows, self._n_concept = self._rows(X, y, concept, sample_weight, reset=True)
             inside, wide = ScaledSpan.of(rows, scaled=self._form != "sal")
             moments, whitener = covariances_of(inside, rotated=wide is not None)
@@ -425,129 +566,6 @@ class ClosedFormRemover(Remover):
             if self._keeps_moments:
                 self.moments_, self._moments_of = moments, wide
         return self
-
-    def _rows(
-        self, X: Array, y: Array | None, concept: Array, sample_weight: Array | None, *, reset: bool, whole: bool = True
-    ) -> tuple[RowSource, int]:
-        """Rows whose targets are the concept columns, then those of the task; and the number of concept columns.
-
-        If `whole` (these are all rows of the fit), also check that the concept differs from the task and that numbers
-        vary.
-        """
-        z = persisted(checked_z(self, X, reset=reset))
-        if self._form == "splince" and z.shape[1] < 2:
-            raise InputError(f"X has {z.shape[1]} feature(s); to remove one and keep another at least 2 are needed.")
-        main_name, y = main_column(y)
-        # A Dask label that nothing depends on is not computed, and so not compared with the concept.
-        task = y if self._needs_y or backend_of(y) != "dask" else None
-        series = series_name(concept)
-        task, concept, sample_weight = to_host(task, concept, sample_weight)
-        known = None if reset else self.concept_classes_
-        if known and not isinstance(known[0], tuple):
-            known = (known,)  # a single concept is stored without the outer tuple
-        kind: Any = getattr(self, "concept_type", "auto")
-        names = () if reset else self._concept_names
-        concepts = read_concepts(
-            concept,
-            len(z),
-            kind=kind,
-            missing=self.missing_concept,
-            classes=known or None,
-            names=names,
-            varying=whole,
-        )
-        self._note_names((series,) if series and len(concepts.names) == 1 else concepts.names, names)
-        main = self._main_label(task if self._needs_y else None, main_name, len(z), None if reset else self.classes_)
-        weight = checked_weights(sample_weight, "sample_weight", len(z), relative=False) * concepts.present
-        if whole and (label := main or class_label_or_none(task, main_name, len(z))) is not None:
-            require_another_label(concepts.codes, label, label.present & (weight > 0))
-        group = concepts.group if concepts.classes else None
-        self._warn_of_outliers(concepts, weight)
-        if self._form == "splince" and main is not None:
-            self._require_classes_of_task(main, weight)
-        weight = balanced_weights(weight, self.balance, group, None if main is None else main.codes)
-        targets = concepts.columns if main is None else np.concatenate([concepts.columns, indicators(main)])
-        columns = Columns(targets, np.zeros(len(z), dtype=np.intp), weight, 0)
-        self.classes_ = () if main is None else main.classes
-        self.concept_classes_ = concepts.classes[0] if len(concepts.classes) == 1 else concepts.classes
-        self._add_row_hashes(*without_unused(check_and_remember(self, z), weight > 0))
-        return rows_of(z, columns), len(concepts.columns)
-
-    def _note_names(self, names: tuple[str, ...], earlier: tuple[str, ...]) -> None:
-        """Keep the names of the concepts; they must be those of earlier rows, if both have names."""
-        if earlier:
-            columns_in_order(dict.fromkeys(names), earlier, "concept", "that of earlier rows")
-        if _unnamed(earlier):
-            self._concept_names = names
-
-    @property
-    def _needs_y(self) -> bool:
-        return self._form == "splince" or self.balance in ("main", "group")
-
-    def _main_label(
-        self, y: Array | None, name: str, n_rows: int, classes: tuple[Any, ...] | None
-    ) -> ClassLabel | None:
-        if y is None:
-            if self._needs_y:
-                raise LabelError(
-                    f"{type(self).__name__} requires y to be passed, but the target y is None"
-                    + ("." if self._form == "splince" else f": balance={self.balance!r} needs it.")
-                )
-            return None
-        label = class_label(y, name, n_rows, classes=classes or None)
-        require_no_missing(label, ())
-        return label
-
-    def _warn_if_little_is_left(self, removed: int, rank: int) -> None:
-        """Warn if a removal leaves next to nothing."""
-        self._leaves_nothing = self.strength_ == 1 and 0 < rank <= removed
-        if self.strength_ == 1 and removed and removed >= MAX_REMOVED_RANK_SHARE * rank:
-            all_of, left = ("all", "nothing") if removed >= rank else (f"{removed} of the {rank}", "hardly anything")
-            classes = "" if not self.concept_classes_ else " A concept of m classes takes up to m − 1 of them."
-            warnings.warn(
-                f"The removal takes {all_of} directions in which the rows vary, so that {left} is left of them."
-                f"{classes} Remove fewer concepts or classes, treat a numeric concept as continuous "
-                "(concept_type='continuous'), or use rows with more features.",
-                EverythingRemovedWarning,
-                stacklevel=4,
-            )
-
-    def _forget(self) -> None:
-        """Drop what an earlier fit left."""
-        self._clear_row_hashes()
-        self.__dict__.pop("moments_", None)
-        self._label_notes = ()
-
-    def _warn_of_outliers(self, concepts: Concepts, weight: FloatArray) -> None:
-        """Warn if a few rows hold most of the variance of a number, and so decide what is removed."""
-        if concepts.classes:
-            return
-        for name, values in concepts.codes.items():
-            if said := extreme_values_note(values, name, weight, dates=name in concepts.dates):
-                self._warn_and_note(said, OutlierWarning)
-
-    def _require_classes_of_task(self, main: ClassLabel, weight: FloatArray) -> None:
-        """Raise if the rows of the fit have one class of the task; warn if they lack some, which are not kept."""
-        counts = np.bincount(main.codes[weight > 0], minlength=len(main.classes))
-        lost = [str(value) for value, count in zip(main.classes, counts, strict=True) if not count]
-        if not lost:
-            return
-        none = f"none has {main.name} = {', '.join(lost)}"
-        seen = f"Of the {int(counts.sum()):,} rows with a known concept and a weight, {none}"
-        if len(main.classes) - len(lost) < 2:
-            raise LabelError(
-                "{seen}: there is no covariance with the task to keep, and SPLINCE would be LEACE. Label the concept "
-                "in rows of two classes of {label} at least, or use LEACE.",
-                seen=seen,
-                label=main.name,
-            )
-        those = "this class" if len(lost) == 1 else "these classes"
-        self._warn_and_note(f"{seen}: information that distinguishes {those} is not preserved", TaskLostWarning)
-
-    def _warn_and_note(self, text: str, category: type[Warning]) -> None:
-        """Warn, and keep it for the trace and for certificates."""
-        warnings.warn(f"{text}.", category, stacklevel=6)
-        self._label_notes = tuple(dict.fromkeys((*self._label_notes, text)))
 
     def _check_rounding(self, rows: RowSource, found: ClosedForm, moments: Covariances, X: Array) -> None:
         """Warn if columns are so nearly copies, or rows so coarse, that rounding brings the concept back."""
@@ -576,9 +594,9 @@ class ClosedFormRemover(Remover):
         self, moments: Covariances, whitener: Whitener | None = None, wide: ScaledSpan | None = None
     ) -> ClosedForm:
         """Compute and set the removal. If `wide` is given, `moments` are in the coordinates of its span."""
-        found = closed_form(moments, self._n_concept, self._form, whitener, method=type(self).__name__, wide=wide)
+        found = solve_closed_form(moments, self._n_concept, self._form, whitener, method=type(self).__name__, wide=wide)
         if wide is not None:
-            found = found.of_rows(wide)
+            found = found.lifted(wide)
         self._set_removal(found.removal, found.spurious, found.main)
         self.trace_ = replace(found.trace, notes=self._label_notes)
         self.warn_if_nothing_removed(None)
@@ -597,16 +615,6 @@ class ClosedFormRemover(Remover):
                 "removed direction"
             )
         return notes
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = self._form == "splince"
-        return tags
-
-
-def has_closed_form(remover: Remover) -> bool:
-    """Whether a remover needs no more than `Covariances` of the rows."""
-    return isinstance(remover, ClosedFormRemover) and type(remover).fit is ClosedFormRemover.fit
 
 
 def fit_moments(
@@ -627,12 +635,12 @@ def fit_moments(
     row_set_hash : fingerprint of the rows.
     """
     remover._validate_params()
-    remover._forget()
+    remover._reset()
     remover._n_concept = max(1, len(concept_classes) - 1)
     remover._concept_names = ("concept",)
     remover.concept_classes_, remover.classes_ = concept_classes, classes
     remover.n_features_in_ = len(moments.mean_x)
-    remover._store_row_hashes((None, row_set_hash, ()))
+    remover._store_row_hashes(SeenRows(None, row_set_hash))
     remover._solve(moments)
     return remover
 
@@ -696,8 +704,8 @@ class LEACE(ClosedFormRemover):
             first = not hasattr(self, "moments_")
             if first and hasattr(self, "removal_"):
                 raise InputError(
-                    "A LEACE that was read from a file has no moments to add to. Start with a new one, and keep the "
-                    "estimator itself (joblib, pickle) where rows are still to come."
+                    "A LEACE that was read from a file has no moments to add to. Start with a new one, and save the "
+                    "estimator with joblib or pickle if more rows will follow."
                 )
             self.__dict__.pop("certificate_", None)
             if first and concept_classes is not None:
@@ -705,7 +713,7 @@ class LEACE(ClosedFormRemover):
                 nested = len(concept_classes) > 0 and isinstance(concept_classes[0], tuple | list)
                 self.concept_classes_ = tuple(map(tuple, concept_classes)) if nested else tuple(concept_classes)
                 self.classes_ = ()
-                checked_z(self, X, reset=True)
+                check_rows(self, X, reset=True)
             rows, self._n_concept = self._rows(
                 X, y, concept, sample_weight, reset=first and concept_classes is None, whole=False
             )
@@ -759,7 +767,8 @@ class LEACE(ClosedFormRemover):
         merged = LEACE(**self.get_params())
         merged.__dict__.update(self.__dict__)
         merged.__dict__.pop("certificate_", None)
-        merged._add_row_hashes(other._training_rows, other.training_hash_, other.__dict__.get("_training_sketches", ()))
+        assert other._training_rows is not None
+        merged._add_row_hashes(other._training_rows)
         merged._concept_names = names[0] if names else self._concept_names
         merged._label_notes = tuple(dict.fromkeys((*self._label_notes, *other._label_notes)))
         merged.moments_, merged._moments_of = self._moments_of_rows().merge(other._moments_of_rows()), None
@@ -792,6 +801,7 @@ class SPLINCE(ClosedFormRemover):
     """
 
     _form = "splince"
+    _keeps_task = True
 
 
 def correlation_in_rounding(rows: RowSource, form: ClosedForm, kind: str) -> float:

@@ -31,8 +31,7 @@ from unspur._typing import Array, FloatArray
 from unspur._validation import BALANCE, MISSING, STRENGTH, generator, keyword_only_after_y, sgd_settings
 from unspur.exceptions import InputError, NotConvergedWarning
 from unspur.options import SGD, SOLVER
-from unspur.removers.base import Remover
-from unspur.removers.leace import ClosedFormRemover, closed_form
+from unspur.removers.leace import ConceptRemover, solve_closed_form
 from unspur.rows import CONCEPT, Block, RowSource, Weighting
 from unspur.solvers.coordinates import Geometry, LogisticCoordinates, covariances_of, to_span_coordinates
 from unspur.solvers.logistic import Logistic, LogisticLosses, solve_logistic
@@ -44,8 +43,8 @@ from unspur.subspace import AffineMap, Subspace
 LEARNING_RATE, WEIGHT_DECAY, CHECK_EVERY = 5e-3, 1e-5, 100
 #: Penalty of the best response, in units of the mean variance: just enough for finite weights of separable classes.
 RESPONSE_DECAY = 1e-6
-#: Limit on turns of the directions, and on the gradient relative to the loss at which they end.
-MAX_TURNS, TURN_TOL = 200, 1e-6
+#: Limit on rotations of the directions, and on the gradient relative to the loss at which they end.
+MAX_ROTATIONS, ROTATION_TOL = 200, 1e-6
 #: Share of the loss of a constant that a classifier must gain to count as better than it.
 MIN_GAIN = 1e-6
 
@@ -58,11 +57,11 @@ def ascend(respond: Callable[[FloatArray], tuple[float, FloatArray]], v: FloatAr
     """
     loss, gradient = respond(v)
     size = 1.0
-    for step in range(1, MAX_TURNS + 1):
+    for step in range(1, MAX_ROTATIONS + 1):
         turn = gradient - v @ (v.T @ gradient)
         length = float(np.linalg.norm(turn))
-        if length <= TURN_TOL * max(loss, np.finfo(np.float64).tiny):
-            return v, step, "no turn of the directions makes the best response worse"
+        if length <= ROTATION_TOL * max(loss, np.finfo(np.float64).tiny):
+            return v, step, "converged: no rotation increases the loss of the best classifier"
         while True:
             trial = np.linalg.qr(v + size * turn / length)[0]
             trial_loss, trial_gradient = respond(trial)
@@ -70,9 +69,9 @@ def ascend(respond: Callable[[FloatArray], tuple[float, FloatArray]], v: FloatAr
                 break
             size /= 2.0
         if trial_loss <= loss:
-            return v, step, "no turn of the directions makes the best response worse"
+            return v, step, "converged: no rotation increases the loss of the best classifier"
         v, loss, gradient, size = trial, trial_loss, trial_gradient, 2.0 * size
-    return v, MAX_TURNS, f"{MAX_TURNS} steps, still turning"
+    return v, MAX_ROTATIONS, f"not converged after {MAX_ROTATIONS} rotations"
 
 
 def onto_fantope(matrix: FloatArray, rank: int) -> FloatArray:
@@ -195,7 +194,7 @@ class MinimaxTrace:
     __repr__ = __str__
 
 
-class RLACE(ClosedFormRemover):
+class RLACE(ConceptRemover):
     """Relaxed linear adversarial concept erasure (Ravfogel et al., 2022).
 
     ``max_P min_w loss(concept | (I − P) z)`` over orthogonal projections P of rank `rank`. A linear classifier can beat
@@ -224,9 +223,8 @@ class RLACE(ClosedFormRemover):
         How good the best response is at the end.
     """
 
-    _form = "sal"
-    trace_type = MinimaxTrace  # type: ignore[assignment]
-    trace_: MinimaxTrace  # type: ignore[assignment]
+    trace_type = MinimaxTrace
+    trace_: MinimaxTrace
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012 — scikit-learn's protocol
         "rank": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
@@ -269,13 +267,13 @@ class RLACE(ClosedFormRemover):
         """Estimate the projection; arguments are those of :meth:`LEACE.fit`."""
         with self._fitting(X):
             self._validate_params()
-            self._forget()
+            self._reset()
             sgd, span = SGD.of(self.solver), None
             rows, n_concept = self._rows(X, y, concept, sample_weight, reset=True)
             if sgd is None:
                 rows, span = to_span_coordinates(rows)
             moments, whitener = covariances_of(rows, rotated=span is not None)
-            means = closed_form(moments, n_concept, "sal", whitener, method=type(self).__name__)
+            means = solve_closed_form(moments, n_concept, "sal", whitener, method=type(self).__name__)
             spurious = means.spurious
             iterations, reason = 0, "class means are equal: no linear classifier beats a constant"
             rank = spurious.dim if self.rank == "auto" else int(self.rank)
@@ -316,7 +314,7 @@ class RLACE(ClosedFormRemover):
         return self
 
     def _notes(self) -> list[str]:
-        excess, notes = self.trace_.response_accuracy - self.trace_.majority, Remover._notes(self)
+        excess, notes = self.trace_.response_accuracy - self.trace_.majority, super()._notes()
         if excess > 0.01:
             notes.append(f"the best response still beats the majority by {100 * excess:.1f} points")
         return notes

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any, Self, TypeAlias
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from scipy.spatial import cKDTree
@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator
 
 from unspur._arrays import cast, is_tensor, result_to_host, to_device_like, to_numpy
 from unspur._typing import Array, BoolArray, FloatArray
-from unspur._validation import is_finite, require_finite, without_labels
+from unspur._validation import is_finite, require_finite, unlabelled_source
 from unspur.clusters import fingerprint, row_hashes
 from unspur.rows import MemoryRows, StoredRows, backend_of
 
@@ -81,12 +81,12 @@ class Sketch:
                 if seen < MIN_SCALE_ROWS or not found.any():
                     continue
                 centre, scale = sample.mean(axis=0), found
-                stretches = (
+                chunks = (
                     rows[at : at + _rows_at_once(rows)]
                     for rows in first_blocks
                     for at in range(0, len(rows), _rows_at_once(rows))
                 )
-                points = [_projected(rows, centre, scale).astype(np.float32) for rows in stretches]
+                points = [_projected(rows, centre, scale).astype(np.float32) for rows in chunks]
                 continue
             stride = step * _rows_at_once(block)
             parts = (block[start : start + stride : step] for start in range(first, len(block), stride))
@@ -126,20 +126,31 @@ def _scale(sample: FloatArray) -> FloatArray:
     return np.asarray(np.divide(1.0, deviation, out=np.zeros_like(deviation), where=varying))
 
 
-#: Hashes of the rows (None: too many to keep), the fingerprint of all, and their sketches.
-SeenRows: TypeAlias = tuple[Any, str, tuple[Sketch, ...]]
+class SeenRows(NamedTuple):
+    """Hashes of rows (n,), or None where they are too many to keep; the fingerprint of all; and their sketches."""
+
+    hashes: Any
+    fingerprint: str
+    sketches: tuple[Sketch, ...] = ()
+
+    def merged(self, other: SeenRows) -> SeenRows:
+        """Those of the union of two sets of rows."""
+        known = self.hashes is not None and other.hashes is not None
+        hashes = np.concatenate([self.hashes, other.hashes]) if known else None
+        union = merged_fingerprints(self.fingerprint, other.fingerprint)
+        return SeenRows(hashes, union, (*self.sketches, *other.sketches))
 
 
 def without_unused(seen: SeenRows, used: BoolArray) -> SeenRows:
     """What to remember of the rows that were `used` (n,): those with a weight and a known concept."""
-    hashes, _, sketches = seen
-    if used.all() or hashes is None:
+    if used.all() or seen.hashes is None:
         return seen
-    kept = (replace(sketch, points=sketch.points[used[:: sketch.step]]) for sketch in sketches)
-    return hashes[used], fingerprint(hashes[used]), tuple(sketch for sketch in kept if len(sketch.points))
+    kept = (replace(sketch, points=sketch.points[used[:: sketch.step]]) for sketch in seen.sketches)
+    hashes = seen.hashes[used]
+    return SeenRows(hashes, fingerprint(hashes), tuple(sketch for sketch in kept if len(sketch.points)))
 
 
-def check_and_remember(estimator: BaseEstimator, z: Array, name: str = "X") -> SeenRows:
+def hash_finite_rows(estimator: BaseEstimator, z: Array, name: str = "X") -> SeenRows:
     """Hash of each row, the fingerprint of all, and their sketch; NotFiniteError unless all values are finite.
 
     One pass over the rows does both. A Dask array has no sketch, and no hashes if it is too long.
@@ -155,7 +166,7 @@ def check_and_remember(estimator: BaseEstimator, z: Array, name: str = "X") -> S
 
         sketch = Sketch.of(hashed_blocks(), len(z))
         hashes = np.concatenate(hashed)
-        return hashes, fingerprint(hashes), () if sketch is None else (sketch,)
+        return SeenRows(hashes, fingerprint(hashes), () if sketch is None else (sketch,))
     if backend_of(z) == "dask":
         from unspur.rows.dask import per_chunk
 
@@ -164,9 +175,9 @@ def check_and_remember(estimator: BaseEstimator, z: Array, name: str = "X") -> S
         if not all(finite):
             require_finite(estimator, z, name)
         if many:
-            return None, functools.reduce(merged_fingerprints, found), ()
-        return (hashes := np.concatenate(found)), fingerprint(hashes), ()
-    rows = without_labels(z)
+            return SeenRows(None, functools.reduce(merged_fingerprints, found))
+        return SeenRows(hashes := np.concatenate(found), fingerprint(hashes))
+    rows = unlabelled_source(z)
     if isinstance(rows, MemoryRows):
         found, finite = zip(*rows.sum(lambda block: [_hash_and_check(block.z)]), strict=True)
         hashes = np.concatenate(found)
@@ -176,7 +187,7 @@ def check_and_remember(estimator: BaseEstimator, z: Array, name: str = "X") -> S
         require_finite(estimator, z, name)
         hashes = row_hashes(z)
     sketch = Sketch.of([z.detach() if is_tensor(z) else z], len(z))
-    return hashes, fingerprint(hashes), () if sketch is None else (sketch,)
+    return SeenRows(hashes, fingerprint(hashes), () if sketch is None else (sketch,))
 
 
 def _hash_and_check(z: Array) -> tuple[Any, bool]:
@@ -193,7 +204,7 @@ def merged_fingerprints(one: str, other: str) -> str:
     return f"{sum(map(int, counts))}-{sum(int(digits, 16) for digits in sums) % 2**64:016x}"
 
 
-def equal_but_for_rounding(z: Array, sketches: Iterable[Sketch]) -> tuple[BoolArray, str]:
+def equal_up_to_rounding(z: Array, sketches: Iterable[Sketch]) -> tuple[BoolArray, str]:
     """Mask of rows that equal a kept one up to rounding, and the finest rounding that explains any.
 
     In few columns, or in frames of a film, rows lie near each other by chance; then more rows are slightly farther away

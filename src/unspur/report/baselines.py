@@ -16,7 +16,15 @@ import numpy as np
 from unspur._data import LabelledData
 from unspur._typing import Array, BoolArray, IntArray
 from unspur.clusters import row_hashes
-from unspur.compare import REMOVERS, accuracy_of, fit_remover, known_names, make_remover, probes, tune_named_head
+from unspur.compare import (
+    REMOVERS,
+    accuracy_of,
+    fit_remover,
+    known_names,
+    make_remover,
+    probe_concepts,
+    tune_named_head,
+)
 from unspur.exceptions import UnspurError
 from unspur.heads import HEADS
 from unspur.metrics import GroupAccuracy, Leakage, PairedDifference, paired_difference, worst_difference
@@ -223,7 +231,7 @@ def evaluate_strengths(
             share = value / strength
             rows = {name: part.X + share * (clean[name] - part.X) for name, part in evaluate.rows.items()}
             head, test = evaluate(PLAIN, rows), evaluate.test.select(probed)
-            leak = probes(rows["test"][probed], test, seed=evaluate.seed)[0]
+            leak = probe_concepts(rows["test"][probed], test, seed=evaluate.seed)[0]
         found.append(StrengthResult(value, head.accuracy, leak, head.chosen.penalty))
     return tuple(found)
 
@@ -261,7 +269,7 @@ def _other_removal(name: str, evaluate: Evaluator, removal: RemovalResult, probe
     result = method_result(name, remover.spurious_.dim, found, changes(removal.before, found, test))
     return replace(
         relative_to_removal(result, found, removal.after, test),
-        leakage=probes(clean["test"][probed], test.select(probed), seed=evaluate.seed)[0],
+        leakage=probe_concepts(clean["test"][probed], test.select(probed), seed=evaluate.seed)[0],
         weighted=group_weighted_result(evaluate, result, clean, removal.before, removal.weighted_after),
     )
 

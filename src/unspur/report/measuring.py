@@ -28,7 +28,7 @@ from unspur._version import __version__
 from unspur.auditing import Audit, audit
 from unspur.certificate import Certificate
 from unspur.clusters import fingerprint, row_hashes
-from unspur.compare import accepts_validation, probed_rows, probes, shared_rows, stratified_sample
+from unspur.compare import accepts_validation, probe_concepts, probed_rows, shared_rows, stratified_sample
 from unspur.exceptions import GroupSizeError, InputError, UsedRowsWarning
 from unspur.io.table import MAX_COLUMNS_NAMED, dominating
 from unspur.labels import numbered
@@ -418,7 +418,7 @@ def measure_certificate(remover: Remover, rows: LabelledData, seed: int) -> tupl
         measured.set_params(concept_type="class")  # here concepts are classes, whatever they were in the fit
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always", UsedRowsWarning)
-        given = {**rows.arguments(copies=False), "random_state": seed}
+        given = {**rows.arguments(duplicate_clusters=False), "random_state": seed}
         try:
             certificate = measured.certificate(**given)
         except InputError as error:  # all test rows are of one class
@@ -438,7 +438,7 @@ def measure_guarantees(remover: Remover, rows: LabelledData, clean: Array, main:
     )
     kept = tuple(note for note in certificate.notes if not note.startswith(_TASK_NOTE))
     certificate = replace(certificate, notes=kept)
-    (earlier, _), (left, problems) = (probes(part, rows, "mlp", seed) for part in (rows.X, clean))
+    (earlier, _), (left, problems) = (probe_concepts(part, rows, "mlp", seed) for part in (rows.X, clean))
     nonlinear = {name: (earlier[name], left[name]) for name in left if name in earlier}
     linear = {name: certificate.probe[name] for name in rows.concept_names if name in certificate.probe}
     return Guarantees(certificate, linear, nonlinear, remarks + problems, used)

@@ -12,7 +12,7 @@ from unspur._arrays import is_of, is_tensor, to_numpy
 from unspur._reading import PARQUET, TEXT_TABLES
 from unspur._typing import Array
 from unspur.exceptions import InputError
-from unspur.rows.source import Columns, MemoryRows, RowSource
+from unspur.rows.source import MemoryRows, RowLabels, RowSource
 from unspur.rows.stored import MemmapRows, StoredNpy, StoredRows, file_behind
 
 #: Where rows live: anything NumPy can see, a tensor and its device, a cluster, or files read block by block.
@@ -42,22 +42,22 @@ def to_host(*given: Any) -> tuple[Any, ...]:
         for value in given
     )
     if any(backend_of(value) == "dask" for value in given):
-        from unspur.rows.dask import computed
+        from unspur.rows.dask import compute_together
 
-        given = computed(given)
+        given = compute_together(given)
     return tuple(map(to_numpy, given))
 
 
-def rows_of(z: Array, columns: Columns) -> RowSource:
+def rows_of(z: Array, columns: RowLabels) -> RowSource:
     """Row source for an array on its backend; a memory map of a whole file is read through its path."""
-    home = backend_of(z)
-    if home == "torch" and _numpy_sees(z):
+    backend = backend_of(z)
+    if backend == "torch" and _numpy_sees(z):
         return MemoryRows(to_numpy(z), columns)
-    if home == "torch":
+    if backend == "torch":
         from unspur.rows.torch import TorchRows
 
         return TorchRows(z, columns)
-    if home == "dask":
+    if backend == "dask":
         from unspur.rows.dask import DaskRows
 
         return DaskRows(z, columns)
@@ -73,7 +73,7 @@ def _numpy_sees(z: Any) -> bool:
 
 
 #: Files that hold one array, by suffix. All other files are taken for Parquet.
-SINGLE_FILES: dict[str, Callable[..., StoredRows]] = {".npy": StoredNpy}
+ARRAY_READERS: dict[str, Callable[..., StoredRows]] = {".npy": StoredNpy}
 Paths: TypeAlias = str | PathLike[str] | Sequence[str | PathLike[str]]
 
 
@@ -99,7 +99,7 @@ def open_rows(
         per feature. By default the only column of lists; where there is none, all columns besides `labels`, which
         must then be named, and an index of pandas.
     labels : list of str
-        Columns that must be there and are no features. ``rows.column(name)`` reads any column, named here or not.
+        Columns that must exist and are not features. ``rows.column(name)`` reads any column, named here or not.
     memory : int or str, default="1GB"
         Budget in bytes for reading, for 128 bytes per row that a fit keeps, and for what it computes from the rows;
         larger projections go to a temporary file. The interpreter and d × d matrices come on top.
@@ -132,12 +132,12 @@ def open_rows(
     files = find_files(paths)
     _refuse_tables_in_memory(files)
     kind = _kind(files[0])
-    if kind in SINGLE_FILES:
+    if kind in ARRAY_READERS:
         if len(files) > 1:
             raise InputError(f"{files[0]} is one of {len(files)} files; of {kind} files one at a time can be opened.")
         if features is not None or labels:
             raise InputError(f"{files[0]} is one array; features and labels are for Parquet files.")
-        rows: StoredRows = SINGLE_FILES[kind](files[0], memory=memory, progress=progress, scratch=scratch)
+        rows: StoredRows = ARRAY_READERS[kind](files[0], memory=memory, progress=progress, scratch=scratch)
     else:
         from unspur.rows.parquet import ParquetRows
 
@@ -153,15 +153,15 @@ def _refuse_tables_in_memory(files: Sequence[Path]) -> None:
         if path.name.lower().endswith((*TEXT_TABLES, ".npz")):
             raise InputError(
                 f"{path} is not a file whose rows can stay there: open_rows reads Parquet files and "
-                f"{', '.join(SINGLE_FILES)} arrays. Write the rows as one of these, such as by DataFrame.to_parquet of "
-                "pandas; or read them into memory, and pass the array to fit."
+                f"{', '.join(ARRAY_READERS)} arrays. Write the rows as one of these, such as by DataFrame.to_parquet "
+                "of pandas; or read them into memory, and pass the array to fit."
             )
 
 
 def _kind(path: Path) -> str:
     """The suffix of a file that holds one array; all other files are taken for Parquet."""
     suffix = path.suffix.lower()
-    return suffix if suffix in SINGLE_FILES else ".parquet"
+    return suffix if suffix in ARRAY_READERS else ".parquet"
 
 
 def find_files(paths: Paths) -> list[Path]:

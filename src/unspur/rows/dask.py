@@ -34,7 +34,7 @@ import numpy as np
 from unspur._resources import keep_small_blocks
 from unspur._typing import Array, IntArray
 from unspur.exceptions import ClusterLostError, InputError
-from unspur.rows.source import Block, Columns, LabelledRows, MemoryRows, RowSource, S, Weighting
+from unspur.rows.source import Block, LabelledRows, MemoryRows, RowLabels, RowSource, S, Weighting
 
 #: Bytes of chunks that one task visits, unless a single chunk has more. A task has all its chunks in memory at once,
 #: also those that the worker had spilled to disk.
@@ -61,7 +61,7 @@ class DaskRows(LabelledRows):
     `distributed.Client` is open, else the cores of this process.
     """
 
-    def __init__(self, z: Array, columns: Columns):
+    def __init__(self, z: Array, columns: RowLabels):
         super().__init__(z.shape, columns, np.promote_types(z.dtype, np.float32))
         z = persist_rows(z)
         full, ends = np.flatnonzero(z.chunks[0]), np.cumsum(z.chunks[0])  # a chunk may be empty
@@ -115,7 +115,7 @@ class DaskRows(LabelledRows):
         other._workers, other._large = _Workers.of(other._parts, other._parts, 8 * n_features * self.n_rows), set()
         return other
 
-    def _take(self, rows: IntArray, columns: Columns) -> RowSource:
+    def _take(self, rows: IntArray, columns: RowLabels) -> RowSource:
         """Some rows, brought here."""
         return MemoryRows(self._fetched(rows), columns)
 
@@ -167,12 +167,12 @@ def persist_rows(z: Array) -> Array:
     return there
 
 
-def applied(z: Array, function: Callable[[Array], Array]) -> Array:
+def map_removal(z: Array, function: Callable[[Array], Array]) -> Array:
     """Lazily apply `function` to every chunk of rows; shape, dtype and chunks stay."""
     return _whole_rows(z).map_blocks(function, dtype=z.dtype, meta=z._meta).rechunk(z.chunks)
 
 
-def answered(z: Array, function: Callable[[Array], Array], width: int | None, dtype: np.dtype[Any]) -> Array:
+def map_logits(z: Array, function: Callable[[Array], Array], width: int | None, dtype: np.dtype[Any]) -> Array:
     """Lazily apply `function` to every chunk of rows; shape (n, width), or (n,) if `width` is None."""
     if width is None:
         return _whole_rows(z).map_blocks(function, drop_axis=1, dtype=dtype, meta=np.empty(0, dtype))
@@ -180,7 +180,7 @@ def answered(z: Array, function: Callable[[Array], Array], width: int | None, dt
     return _whole_rows(z).map_blocks(function, chunks=shape, dtype=dtype, meta=np.empty((0, 0), dtype))
 
 
-def computed(given: Sequence[Any]) -> tuple[Any, ...]:
+def compute_together(given: Sequence[Any]) -> tuple[Any, ...]:
     """Values with Dask collections among them computed together; others unchanged."""
     with _cluster_errors():
         return tuple(dask.compute(*given, traverse=False))
@@ -226,17 +226,17 @@ class _Packed:
     n_folds: int
 
     @classmethod
-    def of(cls, columns: Columns, rows: slice) -> _Packed:
+    def of(cls, columns: RowLabels, rows: slice) -> _Packed:
         """The columns of some rows."""
         cell, targets = columns.cell[rows], columns.targets[:, rows]
         known = np.array_equal(targets, _labels(cell))
         return cls(_small(cell), None if known else _small(targets), _small(columns.weight[rows]), columns.n_folds)
 
-    def unpack(self) -> Columns:
+    def unpack(self) -> RowLabels:
         """The columns in the types that statistics count on."""
         cell = self.cell.astype(np.intp)
         targets = _labels(cell) if self.targets is None else self.targets
-        return Columns(targets.astype(np.float64), cell, self.weight.astype(np.float64), self.n_folds)
+        return RowLabels(targets.astype(np.float64), cell, self.weight.astype(np.float64), self.n_folds)
 
 
 def _labels(cell: Array) -> Array:
@@ -363,7 +363,7 @@ class _Parcel:
 # What workers do
 
 
-def _unpacked(packed: _Packed, chunk: Array) -> Columns:
+def _unpacked(packed: _Packed, chunk: Array) -> RowLabels:
     columns = packed.unpack()
     if len(chunk) != len(columns):
         raise InputError(f"A chunk of X has {len(chunk)} rows where the array says {len(columns)}.")
@@ -378,9 +378,9 @@ def _aligned(chunk: Array) -> Array:
     return np.require(chunk, requirements="A")
 
 
-def _source(chunk: Array, columns: Columns) -> MemoryRows:
+def _source(chunk: Array, columns: RowLabels) -> MemoryRows:
     targets, cell, weight = (_aligned(column) for column in (columns.targets, columns.cell, columns.weight))
-    return MemoryRows(_aligned(chunk), Columns(targets, cell, weight, columns.n_folds))
+    return MemoryRows(_aligned(chunk), RowLabels(targets, cell, weight, columns.n_folds))
 
 
 def _sent(value: Any) -> Any:
@@ -391,7 +391,7 @@ def _opened(sent: Any) -> Any:
     return cloudpickle.loads(sent.content) if isinstance(sent, _Parcel) else sent
 
 
-def _summed(chunk: Array, columns: Columns, statistic: Any) -> Any:
+def _summed(chunk: Array, columns: RowLabels, statistic: Any) -> Any:
     keep_small_blocks()
     return _source(chunk, columns).sum(_opened(statistic))
 
@@ -432,7 +432,7 @@ def _one_by_one(
     return [(number, function(*part, *same)) for number, part in zip(numbers, parts, strict=True)]
 
 
-def _projected(chunk: Array, columns: Columns, onto: Any) -> Array:
+def _projected(chunk: Array, columns: RowLabels, onto: Any) -> Array:
     return _source(chunk, columns).project(*_opened(onto)).z
 
 

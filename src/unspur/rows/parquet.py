@@ -1,7 +1,7 @@
 """Rows in Parquet files: one column of lists, or one column per feature.
 
 A file is a sequence of row groups, each of which holds its columns one after the other, in pages. Pages are read
-through small buffers and decoded a piece at a time, so that a row group may be far larger than memory.
+through small buffers and decoded a chunk at a time, so that a row group may be far larger than memory.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from typing import Any
 import numpy as np
 
 from unspur._extras import require
-from unspur._reading import brief, index_columns, quoted, require_distinct, require_labels
+from unspur._reading import index_columns, quoted, require_distinct, require_labels
+from unspur._text import brief
 from unspur._typing import Array
 from unspur.exceptions import InputError, Parameter
 from unspur.rows.stored import (
-    MAX_PIECE_BYTES,
+    MAX_CHUNK_BYTES,
     Budget,
+    RowChunks,
     StoredRows,
-    Stretches,
     enough_memory,
     file_names,
     format_size,
@@ -167,7 +168,7 @@ def feature_columns_of(
         if not lists and not labels:
             raise InputError(
                 f"{path} has no column of lists, so it does not say which columns are features (it has: {there}). Name "
-                "them with features=, or those that are none with labels=."
+                "them with features=, or name the other columns with labels=."
             )
         features = lists or [name for name in schema if name not in apart]
     names = (features,) if isinstance(features, str) else tuple(features)
@@ -249,7 +250,7 @@ def _kinds(columns: tuple[str, ...], lists: bool, schema: dict[str, Any]) -> set
 def read_groups(groups: Sequence[RowGroup], layout: Layout) -> Array:
     """Rows (m, d) of some row groups; InputError if they have changed since they were found."""
     z = np.empty((sum(group.rows for group in groups), layout.width), layout.dtype)
-    step = max(1, MAX_PIECE_BYTES // (layout.width * layout.dtype.itemsize))
+    step = max(1, MAX_CHUNK_BYTES // (layout.width * layout.dtype.itemsize))
     start = 0
     for path, here in itertools.groupby(groups, key=lambda group: group.path):
         with opened(path) as file:
@@ -365,7 +366,7 @@ class ParquetRows(StoredRows):
     paths : the files, in the order of their rows.
     features : name of a column of lists of equal length, or names of columns of numbers or booleans. None: the only
         column of lists of numbers or, if `labels` are named, all columns besides those and an index of pandas.
-    labels : columns that must be there and are no features.
+    labels : columns that must exist and are not features.
     memory : budget, such as "1GB".
     scratch : folder for a decoded copy, which later passes read instead.
     block_rows : rows to read at a time, instead of as many as the budget allows.
@@ -429,10 +430,10 @@ class ParquetRows(StoredRows):
         self._block_rows = block_rows
         super().__init__(paths, progress=progress, scratch=scratch)
 
-    def _pieces(self) -> Stretches:
+    def _chunks(self) -> RowChunks:
         import pyarrow as pa
 
-        size = self.budget.piece_rows if self._block_rows is None else self._block_rows
+        size = self.budget.chunk_rows if self._block_rows is None else self._block_rows
         pool, chosen = pa.default_memory_pool(), self._selected
         before = pool.bytes_allocated()
         wanted = (one for one in self.groups if chosen is None or chosen[one.start : one.start + one.rows].any())

@@ -58,8 +58,8 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Columns:
-    """The n-long columns that travel beside Z."""
+class RowLabels:
+    """What belongs to each row beside its features: labels (targets), cell and weight, as n-long columns."""
 
     targets: FloatArray
     cell: NDArray[np.intp]
@@ -67,7 +67,7 @@ class Columns:
     n_folds: int
 
     @classmethod
-    def of(cls, y: Array, concept: Array, weight: Array | None = None, fold: Array | None = None) -> Columns:
+    def of(cls, y: Array, concept: Array, weight: Array | None = None, fold: Array | None = None) -> RowLabels:
         """Columns from labels coded 0 and 1, optional weights, and optional folds (default: none held out)."""
         y, concept = np.asarray(y, dtype=np.intp), np.asarray(concept, dtype=np.intp)
         n = len(y)
@@ -87,9 +87,9 @@ class Columns:
     def __len__(self) -> int:
         return len(self.cell)
 
-    def select(self, rows: slice | IntArray) -> Columns:
+    def select(self, rows: slice | IntArray) -> RowLabels:
         """The columns of some rows."""
-        return Columns(self.targets[:, rows], self.cell[rows], self.weight[rows], self.n_folds)
+        return RowLabels(self.targets[:, rows], self.cell[rows], self.weight[rows], self.n_folds)
 
     @functools.cached_property
     def held_out_by_group(self) -> tuple[IntArray, IntArray, FloatArray]:
@@ -99,7 +99,7 @@ class Columns:
         order = np.argsort(group, kind="stable")[: ends[-1]]
         return ((self.cell >> 2) - 1)[order] * len(self) + order, ends, self.weight[order]
 
-    def sample(self, most: int, rng: np.random.Generator) -> tuple[IntArray, Columns] | None:
+    def sample(self, most: int, rng: np.random.Generator) -> tuple[IntArray, RowLabels] | None:
         """Random rows, in order, at most about `most` of each group, weighted to represent all; None if all are few.
 
         Folds of a group are sampled alike.
@@ -159,7 +159,7 @@ class RowSource(Protocol):
         """
 
     def sample(self, most: int, rng: np.random.Generator) -> RowSource:
-        """Random rows that represent all, in memory or where these rows live; see :meth:`Columns.sample`."""
+        """Random rows that represent all, in memory or where these rows live; see :meth:RowLabels.sample."""
 
     def minibatches(self, size: int, rng: np.random.Generator, weighting: Weighting) -> Iterator[Block]:
         """One epoch of random blocks of `size` rows drawn by `weighting`.
@@ -227,7 +227,7 @@ MINIBATCH_FETCH_BYTES = 32 * 2**20
 
 
 def slices(n: int, size: int) -> Iterator[slice]:
-    """Rows 0, …, n − 1 in stretches of `size`."""
+    """Rows 0, …, n − 1 in chunks of `size`."""
     for start in range(0, n, size):
         yield slice(start, min(start + size, n))
 
@@ -235,7 +235,7 @@ def slices(n: int, size: int) -> Iterator[slice]:
 class LabelledRows(RowSource):
     """Base class of rows of shape (n, d) with their columns."""
 
-    def __init__(self, shape: Sequence[int], columns: Columns, dtype: np.dtype[Any]):
+    def __init__(self, shape: Sequence[int], columns: RowLabels, dtype: np.dtype[Any]):
         if len(shape) != 2 or shape[0] != len(columns):
             raise InputError(f"X of shape {tuple(shape)} does not go with {len(columns)} labels.")
         self.columns, self.dtype = columns, dtype
@@ -250,7 +250,7 @@ class LabelledRows(RowSource):
         found = self.columns.sample(max(1, min(most, fitting)), rng)
         return self if found is None else self._take(*found)
 
-    def _take(self, rows: IntArray, columns: Columns) -> RowSource:
+    def _take(self, rows: IntArray, columns: RowLabels) -> RowSource:
         """Some rows, by increasing number, with columns of their own."""
         raise NotImplementedError
 
@@ -274,7 +274,7 @@ class MemoryRows(LabelledRows):
     float16 has no fast products: its rows become float32 block by block.
     """
 
-    def __init__(self, z: Array, columns: Columns, *, block_rows: int | None = None):
+    def __init__(self, z: Array, columns: RowLabels, *, block_rows: int | None = None):
         super().__init__(z.shape, columns, np.promote_types(z.dtype, np.float32))
         self.z = z
         if block_rows is None:
@@ -318,8 +318,8 @@ class MemoryRows(LabelledRows):
             deque(map_blocks(lambda rows: fill(rows, far), blocks if far else blocks[1:]), maxlen=0)
         return MemoryRows(projected.T, self.columns)
 
-    def _take(self, rows: IntArray, columns: Columns) -> RowSource:
-        return _TakenRows(self.z, rows, columns)
+    def _take(self, rows: IntArray, columns: RowLabels) -> RowSource:
+        return _SampledRows(self.z, rows, columns)
 
     def minibatches(self, size: int, rng: np.random.Generator, weighting: Weighting) -> Iterator[Block]:
         """One epoch of random blocks (see :class:`RowSource`)."""
@@ -337,10 +337,10 @@ class MemoryRows(LabelledRows):
             yield self.columns.block(self._read(rows), rows)
 
 
-class _TakenRows(MemoryRows):
+class _SampledRows(MemoryRows):
     """Some rows of an array, by number; gathered block by block when they are visited, so that there is no copy."""
 
-    def __init__(self, z: Array, rows: IntArray, columns: Columns):
+    def __init__(self, z: Array, rows: IntArray, columns: RowLabels):
         super().__init__(np.broadcast_to(z[:1], (len(rows), z.shape[1])), columns)
         self._all, self._rows = z, rows
 
@@ -365,7 +365,7 @@ class GroupedRows(Summable):
     Of projected rows z (n, k · folds), feature i of a row is the column of its own fold among those from i · folds on.
     """
 
-    def __init__(self, z: Array, columns: Columns, folds: int):
+    def __init__(self, z: Array, columns: RowLabels, folds: int):
         places, self._ends, self._weight = columns.held_out_by_group
         lines = [z.T[start : start + folds].ravel().take(places) for start in range(0, z.shape[1], folds)]
         self._z = np.stack(lines).T

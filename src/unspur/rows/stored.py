@@ -1,7 +1,7 @@
-"""Rows in files that are read piece by piece and never held as a whole.
+"""Rows in files that are read chunk by chunk and never held as a whole.
 
 `StoredRows` is what a user passes as X, and `FileRows` what the algorithms see of it. A `Budget` says how much is read
-at a time, `read_ahead` has the next piece read meanwhile, and a `Spool` is a temporary file for what does not fit.
+at a time, `read_ahead` has the next chunk read meanwhile, and a `Spool` is a temporary file for what does not fit.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from unspur._files import remove_abandoned, reserve_space, temporary_name
 from unspur._reading import column_faults, load_npy
 from unspur._typing import Array, BoolArray, IntArray
 from unspur.exceptions import InputError, NotFiniteError, Parameter
-from unspur.rows.source import Block, Columns, LabelledRows, MemoryRows, RowSource, S, Weighting, slices
+from unspur.rows.source import Block, LabelledRows, MemoryRows, RowLabels, RowSource, S, Weighting, slices
 
 #: Bytes that a fit keeps for each row besides its features: two labels as given, as codes and as targets, which rows
 #: have them, weight, group, cell and fold, and the hash a certificate needs.
 BYTES_KEPT_PER_ROW = 128
 #: A budget for those who hold all rows anyway.
 NO_MEMORY_LIMIT = 2**60
-#: Larger pieces of a file are not read faster.
-MAX_PIECE_BYTES = 64 * 2**20
-#: Pieces that exist at once: one is summed, one waits, and one is decoded, which takes its values, their levels (as
+#: Larger chunks of a file are not read faster.
+MAX_CHUNK_BYTES = 64 * 2**20
+#: Chunks that exist at once: one is summed, one waits, and one is decoded, which takes its values, their levels (as
 #: large again for float32) and room to grow.
-PIECES_AT_ONCE = 8
+CHUNKS_AT_ONCE = 8
 #: Fewest rows that are read at a time.
-MIN_PIECE_ROWS = 16
+MIN_CHUNK_ROWS = 16
 #: Bytes of projected rows that are computed at a time.
 MAX_PROJECTED_BYTES = 4 * 2**20
-#: Consecutive stretches of rows: a slice and the values (m, d). Close the generator to stop early.
-Stretches: TypeAlias = Generator[tuple[slice, Array], None, None]
+#: Consecutive chunks of rows: a slice and the values (m, d). Close the generator to stop early.
+RowChunks: TypeAlias = Generator[tuple[slice, Array], None, None]
 #: Why an index may be refused, and what to do.
 _ORDER_ADVICE = (
     "rows of files come in their order, each once. Sort the index with numpy.unique, and the labels with it."
@@ -80,10 +80,10 @@ def format_size(size: float) -> str:
 class Budget:
     """A number of bytes, divided among n-long columns, reading, and columns computed from the rows.
 
-    ``total = BYTES_KEPT_PER_ROW · rows + overhead + PIECES_AT_ONCE · piece + 2 room``. `overhead` is what a reader
-    holds besides its pieces (pages of every column it reads at once), `piece` a stretch of rows, and `room` what a copy
-    or a projection of the rows may take before it goes to a temporary file. The d × d matrices of an algorithm come on
-    top. `row_bytes` is 0 for rows that are not copied when they are read, such as those of a map.
+    ``total = BYTES_KEPT_PER_ROW · rows + overhead + CHUNKS_AT_ONCE · chunk + 2 room``. `overhead` is what a reader
+    holds besides its chunks (pages of every column it reads at once), `chunk` the rows read at once, and `room` what a
+    copy or a projection of the rows may take before it goes to a temporary file. The d × d matrices of an algorithm
+    come on top. `row_bytes` is 0 for rows that are not copied when they are read, such as those of a map.
     """
 
     total: int
@@ -94,18 +94,18 @@ class Budget:
     @property
     def needed(self) -> int:
         """The smallest total that suffices."""
-        return BYTES_KEPT_PER_ROW * self.rows + self.overhead + PIECES_AT_ONCE * MIN_PIECE_ROWS * self.row_bytes
+        return BYTES_KEPT_PER_ROW * self.rows + self.overhead + CHUNKS_AT_ONCE * MIN_CHUNK_ROWS * self.row_bytes
 
     @property
-    def piece_rows(self) -> int:
+    def chunk_rows(self) -> int:
         """Rows to read at a time."""
-        share = (self.total - BYTES_KEPT_PER_ROW * self.rows - self.overhead) // (2 * PIECES_AT_ONCE)
-        return max(MIN_PIECE_ROWS, min(share, MAX_PIECE_BYTES) // max(1, self.row_bytes))
+        share = (self.total - BYTES_KEPT_PER_ROW * self.rows - self.overhead) // (2 * CHUNKS_AT_ONCE)
+        return max(MIN_CHUNK_ROWS, min(share, MAX_CHUNK_BYTES) // max(1, self.row_bytes))
 
     @property
     def reading(self) -> int:
         """Bytes that reading may take."""
-        return self.overhead + PIECES_AT_ONCE * self.piece_rows * self.row_bytes
+        return self.overhead + CHUNKS_AT_ONCE * self.chunk_rows * self.row_bytes
 
     @property
     def room(self) -> int:
@@ -261,8 +261,8 @@ class StoredRows(ABC):
         return file_names(self._paths)
 
     @abstractmethod
-    def _pieces(self) -> Stretches:
-        """All rows of the files in order, in pieces within the budget; pieces without a selected row may be skipped."""
+    def _chunks(self) -> RowChunks:
+        """All rows of the files in order, in chunks within the budget; chunks without a selected row may be skipped."""
 
     @abstractmethod
     def location_of(self, row: int) -> str:
@@ -294,7 +294,7 @@ class StoredRows(ABC):
         some.shape, some._selected = (int(there.sum()), self.shape[1]), there
         return some
 
-    def within(self, memory: int | str) -> Self:
+    def with_memory(self, memory: int | str) -> Self:
         """The same rows with another budget."""
         same = self._without_copy()
         same.budget = replace(self.budget, total=parse_size(memory))
@@ -308,16 +308,16 @@ class StoredRows(ABC):
         same._copy, same._spool, same._block_slices = None, None, []
         return same
 
-    def between(self, rows: slice) -> Array:
+    def read_slice(self, rows: slice) -> Array:
         """Consecutive rows as one array, for a process that needs no others."""
         with closing(self.select(rows).blocks()) as blocks:
             return np.concatenate([z for _, z in blocks])
 
-    def source(self, columns: Columns) -> RowSource:
+    def source(self, columns: RowLabels) -> RowSource:
         """The rows with their columns, for the algorithms."""
         return FileRows(self, columns)
 
-    def blocks(self) -> Stretches:
+    def blocks(self) -> RowChunks:
         """All rows in order, as pairs of a slice and values (m, d). Close the generator to stop early."""
         self._require_unchanged()
         self._passes += 1
@@ -339,7 +339,7 @@ class StoredRows(ABC):
         )
         return bar
 
-    def _read(self, into: Array | None = None) -> Stretches:
+    def _read(self, into: Array | None = None) -> RowChunks:
         """Selected rows from the files; a copy is kept in `into`, in memory if they fit, or in a scratch file."""
         spool = None
         if into is None and self._keeps_copy and self._fits:
@@ -348,9 +348,9 @@ class StoredRows(ABC):
             spool = Spool(self.shape, self.dtype, "A decoded copy of the rows", self._scratch)
             into = spool.array
         start, cuts = 0, []
-        with closing(self._pieces_ahead()) as pieces:
-            for rows, piece in pieces:
-                z = piece if self._selected is None else piece[self._selected[rows]]
+        with closing(self._chunks_ahead()) as chunks:
+            for rows, chunk in chunks:
+                z = chunk if self._selected is None else chunk[self._selected[rows]]
                 if not len(z):
                     continue
                 here = slice(start, start + len(z))
@@ -359,7 +359,7 @@ class StoredRows(ABC):
                     cuts.append(here)
                 yield here, z
                 start = here.stop
-                del piece, z  # not held while the next is read
+                del chunk, z  # not held while the next is read
         if into is not None:
             self._copy, self._block_slices, self._spool = into, cuts, spool or self._spool
 
@@ -373,9 +373,9 @@ class StoredRows(ABC):
         """Whether a copy of all rows is within the budget."""
         return self.nbytes <= self.budget.room
 
-    def _pieces_ahead(self) -> Stretches:
-        """Pieces of the files, read ahead."""
-        return read_ahead(self._pieces)
+    def _chunks_ahead(self) -> RowChunks:
+        """Chunks of the files, read ahead."""
+        return read_ahead(self._chunks)
 
     def check(self) -> None:
         """Read everything once and raise an error that says what is damaged, missing or not finite, and where.
@@ -385,7 +385,7 @@ class StoredRows(ABC):
         if not self._checked:
             deque(self.checked_blocks(), maxlen=0)
 
-    def checked_blocks(self) -> Stretches:
+    def checked_blocks(self) -> RowChunks:
         """What :meth:`blocks` yields; and what :meth:`check` raises, after the last of them."""
         counts, first = np.zeros((2, self.shape[1])), None
         with closing(self.blocks()) as blocks:
@@ -407,7 +407,7 @@ class StoredRows(ABC):
             )
         self._checked = True
 
-    def at_random(self) -> Array:
+    def random_access_copy(self) -> Array:
         """A copy of the rows for random access, in memory if the budget allows, else in a temporary file."""
         if self._copy is None:
             self._require_unchanged()
@@ -437,7 +437,7 @@ class StoredRows(ABC):
 
     def __array__(self, *args: Any, **options: Any) -> NoReturn:
         raise InputError(
-            f"{self.name} is read piece by piece and is not an array. Loop over its blocks(), or load the rows "
+            f"{self.name} is read chunk by chunk and is not an array. Loop over its blocks(), or load the rows "
             "yourself if they fit into memory."
         )
 
@@ -463,17 +463,17 @@ class ConcatenatedRows(StoredRows):
         super().__init__([path for part in stored for path in part._paths], scratch=stored[0]._scratch)
         self._initial_state = tuple(state for part in stored for state in part._initial_state)
 
-    def _pieces(self) -> Stretches:
+    def _chunks(self) -> RowChunks:
         start = 0
         for part in self._parts:
-            blocks = part.blocks() if isinstance(part, StoredRows) else _one_piece(part)
+            blocks = part.blocks() if isinstance(part, StoredRows) else _one_chunk(part)
             with closing(blocks):
                 for rows, z in blocks:
                     yield slice(start + rows.start, start + rows.stop), z.astype(self.dtype, copy=False)
             start += len(part)
 
-    def _pieces_ahead(self) -> Stretches:
-        return self._pieces()  # the parts read ahead
+    def _chunks_ahead(self) -> RowChunks:
+        return self._chunks()  # the parts read ahead
 
     def check(self) -> None:
         """Check the stored parts; arrays were checked when they were passed."""
@@ -493,14 +493,14 @@ class ConcatenatedRows(StoredRows):
         raise NotImplementedError(name)  # there are none
 
 
-def _one_piece(z: Array) -> Stretches:
+def _one_chunk(z: Array) -> RowChunks:
     yield slice(0, len(z)), z
 
 
 class FileRows(LabelledRows):
     """Stored rows with their columns; travels between processes as paths."""
 
-    def __init__(self, stored: StoredRows, columns: Columns):
+    def __init__(self, stored: StoredRows, columns: RowLabels):
         super().__init__(stored.shape, columns, stored.dtype)
         self._stored = stored
 
@@ -519,7 +519,7 @@ class FileRows(LabelledRows):
         """Rows ``(z − centre) @ directions`` in float64: in memory if the budget allows, else in a temporary file."""
         n, k = self.n_rows, directions.shape[1]
         if 8 * n * k <= self._stored.budget.room:
-            out = np.empty((k, n)).T  # each column in one piece: they are often used one by one
+            out = np.empty((k, n)).T  # each column contiguous: they are often used one by one
             spool = None
         else:
             what = f"Projecting {n:,} rows onto {k} directions"
@@ -538,7 +538,7 @@ class FileRows(LabelledRows):
         total = self._stored.budget.total
         return FileRows(StoredNpy(spool.path, memory=total, spool=spool, **options), self.columns)
 
-    def _take(self, rows: IntArray, columns: Columns) -> RowSource:
+    def _take(self, rows: IntArray, columns: RowLabels) -> RowSource:
         """Some rows, by one pass over the files: in memory if the budget allows, else in a temporary file."""
         shape, start = (len(rows), self.n_features), 0
         fits = shape[0] * shape[1] * self.dtype.itemsize <= self._stored.budget.room
@@ -553,7 +553,7 @@ class FileRows(LabelledRows):
 
     def minibatches(self, size: int, rng: np.random.Generator, weighting: Weighting) -> Iterator[Block]:
         """One epoch of random blocks (see :class:`RowSource`), drawn as rows in memory are, with a copy of the rows."""
-        return MemoryRows(self._stored.at_random(), self.columns).minibatches(size, rng, weighting)
+        return MemoryRows(self._stored.random_access_copy(), self.columns).minibatches(size, rng, weighting)
 
 
 def _mask(rows: Any, n: int) -> BoolArray:
@@ -607,7 +607,7 @@ class MemmapRows(MemoryRows):
     def __init__(
         self,
         path: str | PathLike[str],
-        columns: Columns,
+        columns: RowLabels,
         *,
         block_rows: int | None = None,
         mapped: np.memmap[Any, Any] | None = None,
@@ -617,13 +617,13 @@ class MemmapRows(MemoryRows):
         super().__init__(open_npy(path) if mapped is None else mapped, columns, block_rows=block_rows)
 
     def _slices(self) -> Iterator[slice]:
-        turn, asked = 0, prefetch(self.z, 0, MAX_PIECE_BYTES)
+        turn, asked = 0, prefetch(self.z, 0, MAX_CHUNK_BYTES)
         for rows in super()._slices():
             if rows.start >= turn:
-                turn, asked = asked, prefetch(self.z, asked, MAX_PIECE_BYTES)
+                turn, asked = asked, prefetch(self.z, asked, MAX_CHUNK_BYTES)
             yield rows
 
-    def _take(self, rows: IntArray, columns: Columns) -> RowSource:
+    def _take(self, rows: IntArray, columns: RowLabels) -> RowSource:
         return MemoryRows(self.z[rows], columns)  # copied, so that the file is not searched for them at each visit
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -658,7 +658,7 @@ class StoredNpy(StoredRows):
         self.feature_names, self.column_names = None, []
         if not n or not d:
             raise InputError(f"{path} has shape {self._map.shape}; at least one row and one feature are needed.")
-        copied = self._map.dtype != self.dtype  # half precision or whole numbers, a piece at a time
+        copied = self._map.dtype != self.dtype  # half precision or whole numbers, a chunk at a time
         row_bytes = d * self.dtype.itemsize
         self.budget = Budget(parse_size(memory), self.shape[0], row_bytes if copied else 0)
         if spool is None:  # what goes to a temporary file does so for want of memory
@@ -672,7 +672,7 @@ class StoredNpy(StoredRows):
         """Read-only map of the rows; override it for arrays in files of another kind."""
         return open_npy(path)
 
-    def _pieces(self) -> Stretches:
+    def _chunks(self) -> RowChunks:
         n, size = len(self._map), self._rows_at_once
         prefetch(self._map, 0, size * self._map.itemsize * self.shape[1])
         for rows in slices(n, size):
@@ -684,18 +684,18 @@ class StoredNpy(StoredRows):
         if self._block_rows is not None:
             return self._block_rows
         copied = self.budget.row_bytes > 0
-        return self.budget.piece_rows if copied else max(1, MAX_PIECE_BYTES // (self.shape[1] * self.dtype.itemsize))
+        return self.budget.chunk_rows if copied else max(1, MAX_CHUNK_BYTES // (self.shape[1] * self.dtype.itemsize))
 
-    def _pieces_ahead(self) -> Stretches:
-        return self._pieces()  # the system reads ahead
+    def _chunks_ahead(self) -> RowChunks:
+        return self._chunks()  # the system reads ahead
 
-    def at_random(self) -> Array:
+    def random_access_copy(self) -> Array:
         """The map itself, unless rows were selected or are whole numbers."""
-        return self._map if self._selected is None and self._map.dtype.kind == "f" else super().at_random()
+        return self._map if self._selected is None and self._map.dtype.kind == "f" else super().random_access_copy()
 
-    def between(self, rows: slice) -> Array:
+    def read_slice(self, rows: slice) -> Array:
         """Part of the map, in the type of the file, unless rows were selected."""
-        return self._map[rows] if self._selected is None else super().between(rows)
+        return self._map[rows] if self._selected is None else super().read_slice(rows)
 
     def location_of(self, row: int) -> str:
         """The number of the row."""

@@ -18,8 +18,8 @@ from unspur.rows.source import (
     MAX_UNCENTRED_DISTANCE,
     MIN_BLOCK_ROWS,
     Block,
-    Columns,
     LabelledRows,
+    RowLabels,
     S,
     Weighting,
     slices,
@@ -41,10 +41,10 @@ class TorchRows(LabelledRows):
     device. Products of float32 are products of float32, whatever precision the user allows networks.
     """
 
-    def __init__(self, z: torch.Tensor, columns: Columns, *, block_rows: int | None = None):
+    def __init__(self, z: torch.Tensor, columns: RowLabels, *, block_rows: int | None = None):
         super().__init__(z.shape, columns, np.dtype(np.float64 if z.dtype == torch.float64 else np.float32))
         self._z = z.detach()
-        self._placed: Columns | None = None
+        self._placed: RowLabels | None = None
         width = max(1, self.n_features)
         if block_rows is not None:
             self._block_rows = self._thin_rows = block_rows
@@ -63,14 +63,14 @@ class TorchRows(LabelledRows):
         return torch.float64 if self._z.dtype == torch.float64 else torch.float32
 
     @property
-    def _beside(self) -> Columns:
+    def _beside(self) -> RowLabels:
         """The columns on the device."""
         if self._placed is None:
             targets, cell, weight = (
                 _moved(column, self._z.device)
                 for column in (self.columns.targets, self.columns.cell, self.columns.weight)
             )
-            self._placed = Columns(targets, cell, weight, self.n_folds)  # type: ignore[arg-type]
+            self._placed = RowLabels(targets, cell, weight, self.n_folds)  # type: ignore[arg-type]
         return self._placed
 
     def _read(self, rows: Any) -> torch.Tensor:
@@ -119,7 +119,7 @@ class TorchRows(LabelledRows):
             # A large common offset takes digits of the product with it: centre the rows first.
             projected[:, rows] = ((self._read(rows) - shift) @ vectors).T if far else plain(rows)
 
-    def _take(self, rows: IntArray, columns: Columns) -> TorchRows:
+    def _take(self, rows: IntArray, columns: RowLabels) -> TorchRows:
         return TorchRows(self._z[torch.as_tensor(rows, device=self._z.device)], columns)
 
     def minibatches(self, size: int, rng: np.random.Generator, weighting: Weighting) -> Iterator[Block]:

@@ -36,7 +36,7 @@ from unspur.solvers.statistics import (
     require_variation,
     varies,
 )
-from unspur.subspace import MAX_OUTSIDE_SHARE, AffineMap, Subspace
+from unspur.subspace import MAX_LENGTH_OUTSIDE_SHARE, AffineMap, Subspace
 
 #: Standard deviations along an eigenvector below this share of the largest are rounding noise, of the stored rows or of
 #: the second moment.
@@ -502,7 +502,7 @@ class RowSpan:
         factors = np.concatenate([removal.right.T, removal.left.T, shift[None]])
         inside = self.coordinates_of_vectors(factors)
         lengths = np.linalg.norm(factors, axis=1)
-        if np.any(lengths - np.linalg.norm(inside, axis=1) > MAX_OUTSIDE_SHARE * lengths):
+        if np.any(lengths - np.linalg.norm(inside, axis=1) > MAX_LENGTH_OUTSIDE_SHARE * lengths):
             return None
         (centre,), k = self.coordinates_of_vectors((removal.centre - self.centre)[None]), removal.right.shape[1]
         return AffineMap(centre, inside[:k].T, inside[k : 2 * k].T, removal.form, inside[-1])

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 import numpy as np
 
 from unspur._arrays import to_numpy
-from unspur._reading import brief, first_names
+from unspur._reading import first_names
+from unspur._text import brief
 from unspur._typing import Array, BoolArray, IntArray
 from unspur.exceptions import InputError, LabelError, NotFiniteError
 from unspur.labels import class_label, missing_values
@@ -362,8 +363,8 @@ class Survey:
             rows += len(batch)
             if numbers or not len(batch):
                 continue
-            concept = class_label(batch.concept, "concept", len(batch), least=1)
-            y = None if batch.y is None else class_label(batch.y, "y", len(batch), least=1)
+            concept = class_label(batch.concept, "concept", len(batch), min_classes=1)
+            y = None if batch.y is None else class_label(batch.y, "y", len(batch), min_classes=1)
             if y is not None and not y.present.all():
                 raise LabelError(f"y is missing in rows of batch {batch.number}; only concept may have missing values.")
             codes = concept.codes * (1 if y is None else len(y.classes)) + (0 if y is None else y.codes)

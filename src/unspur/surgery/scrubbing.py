@@ -38,12 +38,12 @@ from unspur.clusters import fingerprint, row_hashes
 from unspur.exceptions import ArtifactError, InputError, LabelError
 from unspur.labels import class_label
 from unspur.metrics.leakage import Leakage, NumericLeakage, leakage
-from unspur.removers import Remover, artifact_errors, restored
+from unspur.removers import Remover, artifact_errors, restore
 from unspur.removers.base import require_shapes
 from unspur.removers.concepts import balanced_weights, indicators, read_concepts, require_few_codes
-from unspur.removers.leace import LEACE, ClosedFormRemover, fit_moments, has_closed_form
-from unspur.removers.seen_rows import merged_fingerprints
-from unspur.rows import Columns, rows_of
+from unspur.removers.leace import LEACE, ClosedFormRemover, ConceptRemover, fit_moments
+from unspur.removers.seen_rows import SeenRows, merged_fingerprints
+from unspur.rows import RowLabels, rows_of
 from unspur.rows.stored import Spool, StoredNpy
 from unspur.solvers.statistics import Covariances
 from unspur.surgery.activations import (
@@ -148,7 +148,7 @@ def scrub(
     labelled = Batches(batches, concept, y, pooling=pooling, missing=missing, device=device_of(model))
     survey = Survey.of(labelled, numbers=numbers)
     _require_classes(survey, remover, numbers=numbers)
-    fit = fit_sums if has_closed_form(remover) else _fit_stored
+    fit = fit_sums if isinstance(remover, ClosedFormRemover) else _fit_stored
     removals: dict[str, Remover] = {}
     with evaluating(model), ExitStack() as attached:
         places = layers_in_order(model, names, next(iter(labelled)), output)
@@ -192,7 +192,7 @@ def _require_classes(survey: Survey, remover: Remover, *, numbers: bool) -> None
         )
     if getattr(remover, "concept_type", "class") == "auto":
         require_few_codes(classes, survey.rows, "concept")
-    if isinstance(remover, ClosedFormRemover) and remover._needs_y and None in survey.classes(1):
+    if isinstance(remover, ConceptRemover) and remover._needs_y and None in survey.classes(1):
         raise LabelError(f"{type(remover).__name__} uses the labels of the task: pass y.")
 
 
@@ -215,7 +215,7 @@ def fit_sums(remover: Any, survey: Survey, visits: Iterator[tuple[Batch, Any]]) 
         main = class_label(batch.y, "y", n, classes=task) if task else None
         targets = concepts.columns if main is None else np.concatenate([concepts.columns, indicators(main)])
         weight = np.ones(n) if weights is None else weights[concepts.group, 0 if main is None else main.codes]
-        columns = Columns(targets, np.zeros(n, dtype=np.intp), weight, 0)
+        columns = RowLabels(targets, np.zeros(n, dtype=np.intp), weight, 0)
         moments = Covariances.of(rows_of(rows, columns), in_float64=True)
         total = moments if total is None else total.merge(moments)
         one = fingerprint(row_hashes(rows))
@@ -259,7 +259,7 @@ def _fit_stored(remover: Any, survey: Survey, visits: Iterator[tuple[Batch, Any]
     if batch.pooling == "tokens" and "clusters" in signature(remover.fit).parameters:
         options["clusters"] = np.concatenate(sequences)  # tokens of one sequence are not independent
     remover.fit(StoredNpy(spool.path, spool=spool), y, concept=np.concatenate(concepts), **options)
-    remover._store_row_hashes((None, remover.training_hash_, ()))  # 40 bytes a row and layer
+    remover._store_row_hashes(SeenRows(None, remover.training_hash_))  # 40 bytes a row and layer
     fitted: Remover = remover
     return fitted
 
@@ -370,7 +370,7 @@ class Scrubbing:
         removals: dict[str, Remover] = {}
         with artifact_errors(path, "removals of a network"):
             for number, layer in enumerate(metadata["layers"]):
-                removals[layer["name"]] = restored(path, _of_layer(arrays, number), layer["removal"])
+                removals[layer["name"]] = restore(path, _of_layer(arrays, number), layer["removal"])
         places = {layer["name"]: tuple(layer["place"]) for layer in metadata["layers"]}
         return cls(MappingProxyType(removals), MappingProxyType(places), metadata["pooling"])
 

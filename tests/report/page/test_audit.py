@@ -25,7 +25,7 @@ def test_columns_are_shown_with_their_verdicts_and_a_few_at_most():
     found = toy_findings()
     assert not section(render(found))  # there are no other columns
     shown = section(render(replace(found, audit=audited([f"column {i}" for i in range(30)]))))
-    random = ("no sign that it travels with the task", "its association with the task is not significant")
+    random = ("no sign that it is associated with the task", "its association with the task is not significant")
     assert [shown.count(words) for words in random] == [19, 1]
     assert "20 of 30 columns" in shown
     assert "constant: it is constant (1.0)" in shown

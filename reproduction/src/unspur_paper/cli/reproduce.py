@@ -15,7 +15,8 @@ from unspur.cli.completion import one_of
 from unspur.cli.console import echo_json, print_path, say
 from unspur.cli.options import json_option
 from unspur.datasets import bayes_accuracy
-from unspur.exceptions import DataMissingError, InputError, UnspurError
+from unspur.exceptions import InputError, UnspurError
+from unspur_paper.experiments.errors import DataMissingError
 from unspur_paper.experiments.presets import PRESETS, preset_words
 from unspur_paper.experiments.reproduce import PATIENCE, Reproduction, experiment_names, find_experiments, reproduce
 from unspur_paper.experiments.spec import Experiment

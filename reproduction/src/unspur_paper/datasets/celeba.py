@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from unspur._reading import brief
+from unspur._text import brief
 from unspur._typing import Array, BoolArray, IntArray
 from unspur.embed.examples import Kind, digest_of, open_image
 from unspur.exceptions import InputError, Parameter

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from unspur._reading import brief, parse_json
+from unspur._reading import parse_json
+from unspur._text import brief
 from unspur._typing import Array, IntArray
 from unspur.embed.examples import Kind, digest_of
 from unspur.exceptions import GroupSizeError, InputError

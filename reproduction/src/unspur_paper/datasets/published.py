@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from unspur._reading import brief
+from unspur._text import brief
 from unspur.embed.examples import MAX_NAME_SHOWN, possible
 from unspur.exceptions import InputError
 

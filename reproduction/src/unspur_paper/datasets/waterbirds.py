@@ -17,7 +17,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from unspur._reading import brief, header_line, read_text
+from unspur._reading import header_line, read_text
+from unspur._text import brief
 from unspur._typing import Array, IntArray
 from unspur.embed.examples import Kind, digest_of, open_image
 from unspur.exceptions import InputError

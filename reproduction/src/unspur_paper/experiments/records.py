@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from unspur._files import atomic, remove_abandoned, temporary_name
-from unspur._reading import NUMBER, brief, require_kinds, require_regular
+from unspur._reading import NUMBER, require_kinds, require_regular
+from unspur._text import brief
 from unspur.exceptions import ArtifactError, InputError
 
 #: Raised when the layout of packs changes so that older readers would misread it.

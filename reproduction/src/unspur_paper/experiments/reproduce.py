@@ -10,8 +10,9 @@ from pathlib import Path
 
 from unspur._files import hold
 from unspur._version import __version__
-from unspur.exceptions import ArtifactError, DataMissingError, InputError
+from unspur.exceptions import ArtifactError, InputError
 from unspur_paper.experiments.cells import data_digest, run_cell
+from unspur_paper.experiments.errors import DataMissingError
 from unspur_paper.experiments.folder import experiments_folder
 from unspur_paper.experiments.records import Record, RecordStore, canonical, pack, record_key, unpack
 from unspur_paper.experiments.running import RunReport, Task, run

@@ -23,8 +23,9 @@ from threadpoolctl import threadpool_limits
 from tqdm.auto import tqdm
 
 from unspur._version import __version__
-from unspur.exceptions import InputError, RunStoppedError
+from unspur.exceptions import InputError
 from unspur.io.dask_tables import connected, worker_command
+from unspur_paper.experiments.errors import RunStoppedError
 from unspur_paper.experiments.records import Record, RecordStore, canonical
 
 Compute = Callable[[dict[str, Any]], dict[str, Any]]

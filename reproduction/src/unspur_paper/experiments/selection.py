@@ -12,8 +12,9 @@ from sklearn.base import clone
 
 from unspur import JSE
 from unspur.exceptions import InputError
+from unspur.removers.joint import PAPER_PENALTIES
 from unspur.rows import CONCEPT, MAIN
-from unspur.selection import PAPER_PENALTIES, ensure_decoded
+from unspur.selection import ensure_decoded
 
 #: The paper's grids, for the exact solver and for SGD.
 EXACT_GRID = {"weight_decay": PAPER_PENALTIES}

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from unspur._reading import brief, read_text
+from unspur._reading import read_text
+from unspur._text import brief
 from unspur.exceptions import InputError
 from unspur.heads import HEADS
 from unspur_paper.experiments.fitting import REMOVERS

@@ -30,7 +30,8 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from unspur._files import atomic, disk_error, hold
-from unspur._reading import NUMBER, brief, load_npy, read_json, require_kinds
+from unspur._reading import NUMBER, load_npy, read_json, require_kinds
+from unspur._text import brief
 from unspur._typing import Array
 from unspur._version import __version__
 from unspur.embed.base import Device, Preparation, resize_and_crop

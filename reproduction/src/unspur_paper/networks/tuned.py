@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from unspur._extras import require
-from unspur._reading import NUMBER, brief, read_json, require_kinds
+from unspur._reading import NUMBER, read_json, require_kinds
+from unspur._text import brief
 from unspur.embed.base import Device, NetworkEncoder
 from unspur.embed.huggingface import Pooling
 from unspur.embed.registry import ENCODERS, could_be_on_the_hub, load_encoder

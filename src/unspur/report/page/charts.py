@@ -581,7 +581,7 @@ def _ladder(name: str, trace: Trace, scale: TScale, method: str) -> Ladder:
         rungs=rungs,
         ticks=tuple(_t_ticks(scale)),
         zero=scale.at(0.0),
-        passed=f"{trace.passed} were accepted" if len(trace) else "no direction was tried",
+        passed=f"{trace.accepted_counts} were accepted" if len(trace) else "no direction was tried",
         stopped=trace.stopped,
         delta=f"{trace.delta:.3g}".replace("-", "−"),
         weight_decay=f"{trace.weight_decay:g}",

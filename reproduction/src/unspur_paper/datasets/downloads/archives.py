@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from unspur._files import disk_error
-from unspur._reading import brief, require_regular
+from unspur._reading import require_regular
+from unspur._text import brief
 from unspur_paper.datasets.downloads.errors import ArchiveError
 from unspur_paper.datasets.downloads.names import parts_of, refused
 

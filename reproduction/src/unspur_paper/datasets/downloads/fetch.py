@@ -16,7 +16,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from unspur._files import disk_error
-from unspur._reading import MAYBE_TEXT, read_json
+from unspur._reading import read_json
 from unspur_paper.datasets.downloads.checksums import checked
 from unspur_paper.datasets.downloads.errors import ChecksumError, DownloadError
 from unspur_paper.datasets.downloads.web import InterruptedTransfer, ask, body, check_url
@@ -24,7 +24,7 @@ from unspur_paper.datasets.downloads.web import InterruptedTransfer, ask, body, 
 _BLOCK = 1 << 18
 
 
-_KINDS = {"url": str, "etag": MAYBE_TEXT, "modified": MAYBE_TEXT, "size": (int, type(None))}
+_KINDS = {"url": str, "etag": (str, type(None)), "modified": (str, type(None)), "size": (int, type(None))}
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from unspur._reading import brief
+from unspur._text import brief
 from unspur_paper.datasets.downloads.errors import ArchiveError
 
 #: Bytes that file systems allow for one name, and for names in a row; and how many of those, where datasets have five.

@@ -16,25 +16,32 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from unspur._data import LabelledData, decode_fit_arguments, fetched_rows, warn_if_on_another_scale
+from unspur._arrays import renumbered
+from unspur._data import (
+    LabelledData,
+    decode_fit_arguments,
+    require_complete,
+    rows_on_host,
+    warn_if_on_another_scale,
+)
 from unspur._typing import BoolArray, FloatArray, IntArray
 from unspur._validation import FIT_METADATA
 from unspur.clusters import (
-    clusters_in_two,
-    different_rows,
+    distinct_row_indices,
     folds_by_cluster,
-    given_splits,
     has_continuous_columns,
-    held_out,
-    shared_clusters,
+    held_out_mask,
+    require_disjoint_clusters,
+    split_clusters,
+    splits_from_cv,
 )
 from unspur.criteria import require_clusters, require_testable
 from unspur.exceptions import ClusterWarning, InputError, LabelError, Message, Parameter, UsedRowsWarning
 from unspur.labels import ClassLabel
 from unspur.removers.base import Remover
-from unspur.removers.joint import Subspaces
-from unspur.removers.seen_rows import SeenRows, check_and_remember, without_unused
-from unspur.rows import Columns, RowSource, StackedRows, rows_of
+from unspur.removers.joint import SearchResult
+from unspur.removers.seen_rows import SeenRows, hash_finite_rows, without_unused
+from unspur.rows import RowLabels, RowSource, StackedRows, rows_of
 from unspur.solvers.coordinates import MAX_NATIVE_CONDITION, Geometry, Metric, RowSpan
 from unspur.solvers.held_out_losses import HeldOutClusters
 from unspur.solvers.statistics import Balance, CellCounts, group_names
@@ -69,23 +76,22 @@ class FitData:
         """
         settings: Any = {"missing": estimator.missing_concept, "needs_y": needs_y, "check_finite": False}
         data = decode_fit_arguments(estimator, **train, **settings)
-        seen = check_and_remember(estimator, data.X)
-        hashes, seen = seen[0], without_unused(seen, data.live)
+        seen = hash_finite_rows(estimator, data.X)
+        hashes, seen = seen.hashes, without_unused(seen, data.contributes)
         if all(given is None for given in validation.values()):
             return cls(data.with_duplicate_clusters(hashes), None, seen)
-        require_disjoint_clusters(train["clusters"], validation["clusters"])
-        if any(validation[name] is None for name in (("X", "y", "concept") if needs_y else ("X", "concept"))):
-            raise InputError("A validation set needs X_val, y_val and concept_val together.")
+        require_disjoint_clusters(train["clusters"], validation["clusters"], "val")
+        require_complete(validation, ("X", "y", "concept") if needs_y else ("X", "concept"))
         if data.y is None:
             validation = {**validation, "y": None}
         held_out = decode_fit_arguments(estimator, **validation, like=data, **settings)
-        tested = check_and_remember(estimator, held_out.X, "X of the validation rows")
-        hashes, tested = tested[0], without_unused(tested, held_out.live)
+        tested = hash_finite_rows(estimator, held_out.X, "X of the validation rows")
+        hashes, tested = tested.hashes, without_unused(tested, held_out.contributes)
         warn_if_on_another_scale(data.X, held_out.X)
         reused = 0
-        if seen[0] is not None and tested[0] is not None:
-            reused = int(np.isin(tested[0], seen[0]).sum())
-            if reused and not has_continuous_columns(fetched_rows(held_out.X, different_rows(hashes))):
+        if seen.hashes is not None and tested.hashes is not None:
+            reused = int(np.isin(tested.hashes, seen.hashes).sum())
+            if reused and not has_continuous_columns(rows_on_host(held_out.X, distinct_row_indices(hashes))):
                 reused = 0
             held_out = held_out.with_duplicate_clusters(hashes)
         return cls(data, held_out, seen, tested, reused)
@@ -95,7 +101,7 @@ class FitData:
 
         Unchanged data and None if `RowSpan.of` has no span.
         """
-        span, (X,) = RowSpan.of(self.train.X, live=[self.train.live])
+        span, (X,) = RowSpan.of(self.train.X, live=[self.train.contributes])
         if span is None:
             return self, None
         validation = self.validation
@@ -118,34 +124,15 @@ class FitData:
             code = tested_on.clusters
             assert code is not None
             message = ClusterWarning(
-                "{copies:,} of {rows:,} {which} rows are exact copies of others. Copies count as one cluster in the "
-                "tests, and share a fold unless cv says otherwise. Drop them, or say with {clusters} which rows belong "
-                "together.",
-                copies=len(code) - int(code.max()) - 1,
+                "{duplicates:,} of {rows:,} {which} rows are exact duplicates of others. Duplicates count as one "
+                "cluster in the tests, and share a fold unless cv says otherwise. Drop them, or say with {clusters} "
+                "which rows belong together.",
+                duplicates=len(code) - int(code.max()) - 1,
                 rows=len(code),
                 which="validation" if tested_on.suffix else "training",
                 clusters=Parameter("clusters"),
             )
             warnings.warn(message, stacklevel=5)
-
-
-def require_disjoint_clusters(train: Any, validation: Any) -> None:
-    """Raise if training rows have clusters and validation rows have none, or share some."""
-    if train is None:
-        return
-    if validation is None:
-        raise InputError(
-            "clusters were passed and clusters_val was not: directions are tested on the rows of X_val, so the tests "
-            "need to know which of those belong together."
-        )
-    if both := shared_clusters(train, validation):
-        raise InputError(
-            "{clusters} clusters are among the training rows and among the validation rows, such as {value!r}: "
-            "directions would be tested on clusters that they were estimated from. Leave them out of one of "
-            "the two sets; if they are different clusters, give them different labels.",
-            clusters=len(both),
-            value=min(both, key=str),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +147,7 @@ class Problem:
     title: str = ""
 
 
-def problems(data: FitData) -> list[tuple[ClassLabel, Problem]]:
+def binary_problems(data: FitData) -> list[tuple[ClassLabel, Problem]]:
     """Every concept, or class of it against the rest, as a problem with one binary concept."""
     held_out = [] if data.validation is None else [one for label in data.validation.concepts for one in label.binary()]
     labels = [one for label in data.train.concepts for one in label.binary()]
@@ -174,7 +161,7 @@ def problems(data: FitData) -> list[tuple[ClassLabel, Problem]]:
 
 def first_problem(data: FitData) -> Problem:
     """The first concept or class of it, with the first class of a main label of more than two."""
-    problem = problems(data)[0][1]
+    problem = binary_problems(data)[0][1]
     return _one_vs_rest(problem, 0) if problem.train.n_classes > 2 else problem
 
 
@@ -257,11 +244,11 @@ class HeldOutSplitter:
             return self._folds_from_splits(fold, group, present, clusters)
         known = None if clusters is None else clusters[present]
         if self.share is not None:
-            fold[present] = held_out(group[present], self.share, self.rng, known)
+            fold[present] = held_out_mask(group[present], self.share, self.rng, known)
             return fold
         k = int(self.cv)
         if known is not None:
-            code = np.unique(known, return_inverse=True)[1].reshape(-1)
+            code = renumbered(known)
             fold[present] = 1 + folds_by_cluster(code, group[present], np.full(k, 1.0 / k), self.rng)
             return fold
         for g in range(4):
@@ -276,7 +263,7 @@ class HeldOutSplitter:
 
         Directions are estimated from all rows outside the test set, so `train` must be those.
         """
-        for k, (train, test) in enumerate(given_splits(self.cv, group, clusters), start=1):
+        for k, (train, test) in enumerate(splits_from_cv(self.cv, group, clusters), start=1):
             fold[test] = k
             times = np.bincount(train, minlength=len(fold))[present & (fold != k)]
             if np.any(times != 1):
@@ -307,12 +294,12 @@ def assign_folds(
         y = concept
     present = train.weight > 0
     if needs_y:
-        _require_different(y.select(present), concept.select(present), problem.title)
+        _require_concept_differs_from_task(y.select(present), concept.select(present), problem.title)
     clusters = train.clusters
     if validation is None:
         group = 2 * y.codes + concept.codes
         fold = _folds(splitting, group, present, clusters, train.clusters_are_duplicates)
-        columns = Columns.of(y.codes, concept.codes, train.weight, fold)
+        columns = RowLabels.of(y.codes, concept.codes, train.weight, fold)
         rows: RowSource = rows_of(train.X, columns)
         more = "" if splitting.share is None else " a larger share to hold out ({cv} holds out all in turn),"
         mostly_missing = _INFER if np.mean(concept.present) < 0.5 else ""
@@ -322,9 +309,9 @@ def assign_folds(
     else:
         main_label = validation.concept if validation.y is None else validation.y
         fold = np.ones(len(validation), dtype=np.intp)
-        columns = Columns.of(main_label.codes, validation.concept.codes, validation.weight, fold)
+        columns = RowLabels.of(main_label.codes, validation.concept.codes, validation.weight, fold)
         rows = StackedRows(
-            rows_of(train.X, Columns.of(y.codes, concept.codes, train.weight)), rows_of(validation.X, columns)
+            rows_of(train.X, RowLabels.of(y.codes, concept.codes, train.weight)), rows_of(validation.X, columns)
         )
         remedy = Message("Pass more rows with {X_val}, or none and {cv}.", _HOLD_OUT)
         clusters = validation.clusters
@@ -350,11 +337,11 @@ def _folds(
     fold = splitting.folds(group, present, None if given and copies else clusters)
     if clusters is None or not given:
         return fold
-    torn = clusters_in_two(clusters[present], fold[present])
+    torn = split_clusters(clusters[present], fold[present])
     if len(torn) and copies:
         warnings.warn(
-            f"cv puts copies of {len(torn):,} rows into different test sets: shared noise can make a useless "
-            "direction pass the tests. Use an int, which keeps copies together.",
+            f"cv puts duplicates of {len(torn):,} rows into different test sets: shared noise can make a useless "
+            "direction pass the tests. Use an int, which keeps duplicates together.",
             ClusterWarning,
             stacklevel=2,
         )
@@ -380,7 +367,7 @@ def _warn_if_few_clusters(clusters: HeldOutClusters, names: tuple[str, ...], fol
         )
 
 
-def _require_different(y: ClassLabel, concept: ClassLabel, title: str) -> None:
+def _require_concept_differs_from_task(y: ClassLabel, concept: ClassLabel, title: str) -> None:
     same = y.codes == concept.codes
     if same.all() or not same.any():
         raise LabelError(
@@ -401,7 +388,7 @@ class BinaryFit:
     `task_log_loss` is the held-out loss of the main label after the removal and its standard error, if requested.
     """
 
-    found: Subspaces
+    found: SearchResult
     trace: Trace
     centre: FloatArray
     task_log_loss: tuple[float, float] | None = None
@@ -444,7 +431,7 @@ def fit_each_concept(data: FitData, fit_binary: FitBinary) -> ConceptFits:
             losses.append(fitted.task_log_loss)
         return fitted
 
-    for label, problem in problems(data):
+    for label, problem in binary_problems(data):
         if problem.train.y is not None and len(problem.train.y.classes) > 2:
             found, of_concept, row_centre = _fit_each_class(problem, spurious, fit_and_keep_loss)
         else:
@@ -455,7 +442,7 @@ def fit_each_concept(data: FitData, fit_binary: FitBinary) -> ConceptFits:
             "concept": label.name,
             "concept_class": label.of_class,
             "main": main_name,
-            "reused": data.n_reused_rows,
+            "n_reused_rows": data.n_reused_rows,
         }
         traces += [replace(trace, **about) for trace in of_concept]
         spurious, main = spurious.beside(found.spurious), found.main
@@ -466,7 +453,7 @@ def fit_each_concept(data: FitData, fit_binary: FitBinary) -> ConceptFits:
 
 def _fit_each_class(
     problem: Problem, excluded: Subspace, fit_binary: FitBinary
-) -> tuple[Subspaces, tuple[Trace, ...], FloatArray]:
+) -> tuple[SearchResult, tuple[Trace, ...], FloatArray]:
     """A main task of more than two classes: each class against the rest, without removing another class's directions.
 
     First the main-task directions of every class are found (`fit_binary` with True), then the spurious ones, class by
@@ -503,7 +490,7 @@ def _fit_each_class(
     stopped = "; ".join(f"{label.full_name}: {trace.stopped}" for label, trace in zip(labels, traces, strict=True))
     assert centre is not None
     steps = tuple(step for trace in traces for step in trace)
-    return Subspaces(removed, main, steps, stopped, all(trace.complete for trace in traces)), tuple(traces), centre
+    return SearchResult(removed, main, steps, stopped, all(trace.complete for trace in traces)), tuple(traces), centre
 
 
 class DirectionRemover(Remover):
