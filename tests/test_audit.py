@@ -254,8 +254,11 @@ def test_numbers_are_binned_and_rare_values_pooled(rows):
         logarithms = np.log(np.maximum(zeros - 0.5, 0.0))
     for values in (logarithms, logarithms.astype(str)):
         assert set(bin_labels(values)) == {"≤ -inf", "> -inf"}
+    written = np.where(np.isinf(logarithms), "-Infinity", logarithms.astype(str))
+    assert np.array_equal(bin_labels(written), bin_labels(logarithms))
     hours = pd.Series(pd.to_timedelta(rng.integers(0, 300, N), unit="h"))
     assert np.array_equal(bin_labels(hours), bin_labels(hours.dt.total_seconds()))
+    assert np.array_equal(bin_labels(hours.astype(object).tolist()), bin_labels(hours))
     years = np.repeat(np.arange(1990.0, 2023.0), 10)
     assert set(bin_labels(years)) == {"≤ 2000", "2000 – 2011", "> 2011"}
     assert set(bin_labels(zeros)) == {"≤ 0", "> 0"}

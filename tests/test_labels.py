@@ -243,6 +243,7 @@ def test_masked_values_are_missing_wherever_arrays_are_read(kind):
     assert gaps.tolist() == [False, False, True, False, True, False]
     assert plain[[0, 1, 3, 5]].tolist() == values[[0, 1, 3, 5]].tolist()
     assert np.array_equal(masked.data, values)  # what the user has stays as it was
+    assert to_numpy(np.ma.array(values)).dtype == values.dtype  # nothing is masked
     with pytest.raises(InputError, match="clusters is missing in 2 rows"):
         cluster_codes(masked, "clusters", 6)
     if kind in (np.float32, np.int64):

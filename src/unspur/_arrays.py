@@ -110,6 +110,8 @@ def to_numpy(x: Any) -> Any:
     """
     x = as_tensor(x)
     if np.ma.isMaskedArray(x):
+        if not np.ma.getmaskarray(x).any():
+            return x.data
         missing = {"f": np.nan, "m": "NaT", "M": "NaT"}.get(x.dtype.kind)
         plain = x.data.astype(object if missing is None else x.dtype)
         plain[np.ma.getmaskarray(x)] = missing

@@ -440,9 +440,7 @@ class _NotAuditable(Exception):  # noqa: N818 — a reason, never seen by users
 
 def _coded(values: Any) -> _Coded:
     """The classes or bins of a column; raises _NotAuditable if it has none."""
-    array = _durations_as_numbers(as_column(values))
-    dates = dates_in(values if hasattr(values, "dtype") and array.dtype.kind != "f" else array)
-    array = array if dates is None else dates
+    array, dated = _plain_column(values)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1:
@@ -454,7 +452,7 @@ def _coded(values: Any) -> _Coded:
         raise _NotAuditable(f"it is constant ({_short(seen[0])})" if len(seen) else "it is missing in all rows")
     codes = np.full(len(array), -1, dtype=np.intp)
     texts_of_dates = seen.dtype.kind == "U" and all(map(_ISO_DATE.match, seen.tolist()))
-    if len(seen) > MAX_VALUES and (dates is not None or texts_of_dates):
+    if len(seen) > MAX_VALUES and (dated or texts_of_dates):
         raise _NotAuditable(
             f"it has {len(seen):,} distinct dates; audit their year, month or hour as a column of its own"
         )
@@ -511,18 +509,25 @@ def bin_labels(numbers: Any, audited: Any = None) -> Array:
         raise LabelError(f"The column has no classes: {reason}.") from None
     if column.edges is None:
         raise LabelError("The column has no bins: it has few distinct values.")
-    values = [_as_number(value) for value in _durations_as_numbers(as_column(numbers)).ravel().tolist()]
+    values = [_as_number(value) for value in _plain_column(numbers)[0].ravel().tolist()]
     codes = np.searchsorted(column.edges, values, side="left")
     return np.array([*column.values, ""])[np.where(np.isnan(values), -1, codes)]
 
 
-def _durations_as_numbers(array: Array) -> Array:
-    return seconds(array) if array.dtype.kind == "m" else array
+def _plain_column(values: Any) -> tuple[Array, bool]:
+    """A column as an array, with durations in seconds, and whether it holds dates."""
+    array = as_column(values)
+    dates = dates_in(values if hasattr(values, "dtype") else array)
+    if dates is None:
+        return array, False
+    return (seconds(dates), False) if dates.dtype.kind == "m" else (dates, True)
 
 
 def _as_number(value: Any) -> float:
     """A value as a number; NaN if it is missing or none, as text in rows that were not audited may be."""
-    if isinstance(value, str) and not re.fullmatch(r"\s*([-+0-9.eE]+|[-+]?inf)\s*", value, re.ASCII):
+    if isinstance(value, str) and not re.fullmatch(
+        r"\s*([-+0-9.e]+|[-+]?inf(inity)?)\s*", value, re.ASCII | re.IGNORECASE
+    ):
         return math.nan
     try:
         return float(value)

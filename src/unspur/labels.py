@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, date
+from datetime import UTC, date, timedelta
 from itertools import product
 from typing import Any, Self
 
@@ -509,7 +509,11 @@ def dates_in(values: Any) -> Array | None:
     if array.dtype.kind in "mM":
         return array
     known = (value for value in array.flat if not is_missing(value)) if array.dtype.kind == "O" else iter(())
-    if not is_date(next(known, None)):
+    first = next(known, None)
+    if isinstance(first, timedelta | np.timedelta64):
+        gap = np.timedelta64("NaT", "us")
+        return np.array([gap if is_missing(value) else np.timedelta64(value) for value in array.flat], dtype="m8[us]")
+    if not is_date(first):
         return None
     return np.array([as_date(value) for value in array.flat], dtype="datetime64[us]").reshape(array.shape)
 

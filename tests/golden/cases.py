@@ -43,6 +43,7 @@ from unspur.metrics import (
     reconstruction_error,
     shared_variance,
 )
+from unspur.trace import Traces
 
 Answer = dict[str, Any]
 CASES: dict[str, Callable[[], Answer]] = {}
@@ -84,7 +85,7 @@ def case(key: str, make: Callable[[], Answer]) -> None:
 
 def trace_answer(trace: Any) -> Any:
     """Verdicts and figures of a trace; names and sentences may change, these may not."""
-    if hasattr(trace, "parts"):
+    if isinstance(trace, Traces):
         return [trace_answer(part) for part in trace.parts.values()]
     if not hasattr(trace, "weight_decay"):  # of a closed form, or of the minimax
         return _figures(trace.to_dict())

@@ -630,8 +630,17 @@ class OwnSampler(torch.utils.data.Sampler):
         return len(self.rows)
 
 
+class Buckets(torch.utils.data.BatchSampler):
+    """Batches in an order of their own, of rows that are in order."""
+
+    def __iter__(self):
+        return iter(list(super().__iter__())[::-1])
+
+
 class TestInput:
-    @pytest.mark.parametrize("how", ["shuffle", "sampler", "batch_sampler", "distributed", "nested", "own", "indices"])
+    @pytest.mark.parametrize(
+        "how", ["shuffle", "sampler", "batch_sampler", "distributed", "nested", "own", "buckets", "indices"]
+    )
     def test_a_loader_that_shuffles_needs_its_labels_in_the_batches(self, gpt2, how):
         data = torch.utils.data
         rows = Examples({name: value[0] for name, value in batch.items()} for batch in batches(number=40, size=1))
@@ -647,6 +656,7 @@ class TestInput:
                 "collate_fn": data.default_collate,
             },
             "own": {"sampler": OwnSampler(range(40)), "batch_size": 8},
+            "buckets": {"batch_sampler": Buckets(data.SequentialSampler(rows), 8, drop_last=False)},
             "indices": {"sampler": [*range(20, 40), *range(20)], "batch_size": 8},
         }
         labels = np.array([row["kind"] for row in rows])
@@ -658,6 +668,9 @@ class TestInput:
         # Controls: labels in the batches, and an order that is kept.
         assert scrub(gpt2, shuffled, "kind", layers=["transformer.h.0"]).layers
         assert scrub(gpt2, in_order, labels, layers=["transformer.h.0"]).layers
+        order = [[*range(20, 40)], [*range(20)]]  # which is always the same
+        listed = data.DataLoader(rows, batch_sampler=order)
+        assert scrub(gpt2, listed, [labels[batch] for batch in order], layers=["transformer.h.0"]).layers
 
     @pytest.mark.parametrize("number", [2, 4])
     def test_batches_that_change_from_pass_to_pass(self, gpt2, number):

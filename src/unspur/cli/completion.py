@@ -63,9 +63,7 @@ def columns_of(file: str) -> Completer:
 
         if Path(path).is_file() and suffix_of(path) not in _NAMES:  # its labels are files of their own
             return [CompletionItem(incomplete, type="file")]
-        names = [
-            name for name in worth_naming(column_names(path), incomplete) if name.startswith(incomplete)
-        ]
+        names = [name for name in worth_naming(column_names(path), incomplete) if name.startswith(incomplete)]
         # Bash splits completions at spaces.
         in_bash = os.environ.get("_UNSPUR_COMPLETE", "").startswith("bash")
         return [CompletionItem(name) for name in names if not (in_bash and re.search(r"\s", name))]

@@ -143,7 +143,8 @@ class Batches:
         self._labels = {"concept": _Labels(concept, "concept")}
         if y is not None:
             self._labels["y"] = _Labels(y, "y")
-        if not all(labels.key for labels in self._labels.values()) and (sampler := _own_order(batches)):
+        forms = {labels.form for labels in self._labels.values()}
+        if forms != {"key"} and (sampler := _own_order(batches, "array" not in forms)):
             raise LabelError(
                 f"The DataLoader has its rows in the order of a {sampler}, so labels in an array cannot be matched to "
                 "them. Pass one without (shuffle=False), or put the labels into the batches and name their key."
@@ -198,26 +199,21 @@ class Batches:
         return Batch(number, inputs, mask, kept, values["concept"][kept], y, sequence[kept], self.pooling)
 
 
-def _own_order(batches: Any) -> str:
+def _own_order(batches: Any, by_batch: bool) -> str:
     """Name of a sampler that may change the order of a DataLoader's rows; "" if there is none.
 
-    Samplers hold others, as their `sampler` or `batch_sampler`. Rows of an iterable dataset come in its own order.
+    The order of indices in a list is known to who has labels `by_batch`. Rows of an iterable dataset come in its order.
     """
     from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, SequentialSampler
 
     if not isinstance(batches, DataLoader) or isinstance(batches.dataset, IterableDataset):
         return ""
-    waiting = [batches.sampler, batches.batch_sampler]
-    while waiting:
-        sampler = waiting.pop()
-        keeps = isinstance(sampler, DistributedSampler) and not sampler.shuffle
-        if sampler is None or isinstance(sampler, SequentialSampler) or keeps:
-            continue
-        within = [getattr(sampler, name, None) for name in ("sampler", "batch_sampler")]
-        if type(sampler) is not BatchSampler and not any(within):
-            return type(sampler).__name__
-        waiting += within
-    return ""
+    sampler = batches.sampler if batches.batch_sampler is None else batches.batch_sampler
+    while type(sampler) is BatchSampler:  # others may have an order of their own
+        sampler = sampler.sampler
+    in_order = isinstance(sampler, DistributedSampler) and not sampler.shuffle
+    known = by_batch and isinstance(sampler, list | tuple | range)
+    return "" if type(sampler) is SequentialSampler or in_order or known else type(sampler).__name__
 
 
 class _Labels:
@@ -235,6 +231,11 @@ class _Labels:
             self._all = np.asarray(to_numpy(given))
             if not self._all.ndim:
                 raise LabelError(f"{name} is a {type(given).__name__}; pass one label for each sequence or token.")
+
+    @property
+    def form(self) -> Literal["key", "batches", "array"]:
+        """Where the labels are: in the batches, in an array for each batch, or in one array."""
+        return "key" if self.key else "array" if self._each is None else "batches"
 
     def of_batch(self, number: int, inputs: Mapping[str, Any], start: int, size: int) -> Array:
         """The labels of a batch, (B,) or (B, T)."""
