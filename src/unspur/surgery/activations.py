@@ -146,8 +146,8 @@ class Batches:
         forms = {labels.form for labels in self._labels.values()}
         if forms != {"key"} and (sampler := _own_order(batches, "array" not in forms)):
             raise LabelError(
-                f"The DataLoader has its rows in the order of a {sampler}, so labels in an array cannot be matched to "
-                "them. Pass one without (shuffle=False), or put the labels into the batches and name their key."
+                f"The DataLoader has its rows in the order of a sampler ({sampler}), so labels in an array cannot be "
+                "matched to them. Pass one without (shuffle=False), or put the labels into the batches and name their key."
             )
         self.pooling = pooling or self._natural_pooling()
 
