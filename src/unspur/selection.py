@@ -158,9 +158,8 @@ def tune_head(
     or in one cluster, stays in the training rows; a note says so. For ``GroupWeighted(unknown="infer")``, training rows
     without a concept are held out as well, and count for groups by their probabilities.
 
-    Validation rows without any concept are not used if training rows have one, and a note says so.
-
-    For a head that needs no concept, neither set need have one. Groups are then the classes of y, and a note says so.
+    For a head that needs no concept, either set may come without one. Validation rows without are not used if training
+    rows have one, and a note says so. If neither set has one, groups are the classes of y, and a note says so.
     The loss is their mean: choosing by the worst class instead, by loss or accuracy, did not find better parameters,
     and it is noisier. Either way the choice knows nothing about groups within a class.
 
