@@ -138,11 +138,6 @@ class Trace:
         return self.concept if self.concept_class is None else f"{self.concept}={self.concept_class}"
 
     @property
-    def parts(self) -> dict[str, Trace]:
-        """The trace itself, as the only part."""
-        return {"": self}
-
-    @property
     def round_zero_note(self) -> str:
         """Explanation of round 0, which main labels of more than two classes have; or ""."""
         if not any(step.outer == 0 for step in self.steps):
@@ -452,3 +447,10 @@ def _step_from_dict(saved: dict[str, Any]) -> Step:
         role, saved["proper"], informative, specific, saved["delta"], losses, groups, saved["reason"], level
     )
     return Step(saved["outer"], saved["inner"], verdict, saved["evaluations"], saved["solver"])
+
+
+def parts_of(trace: Any) -> Mapping[str, Trace]:
+    """Traces by concept or class, "" if there is only one; none for a method without tests."""
+    if isinstance(trace, Trace):
+        return {"": trace}
+    return trace.parts if isinstance(trace, Traces) else {}

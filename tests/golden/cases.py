@@ -43,7 +43,6 @@ from unspur.metrics import (
     reconstruction_error,
     shared_variance,
 )
-from unspur.trace import Traces
 
 Answer = dict[str, Any]
 CASES: dict[str, Callable[[], Answer]] = {}
@@ -85,7 +84,7 @@ def case(key: str, make: Callable[[], Answer]) -> None:
 
 def trace_answer(trace: Any) -> Any:
     """Verdicts and figures of a trace; names and sentences may change, these may not."""
-    if isinstance(trace, Traces):
+    if hasattr(trace, "parts"):
         return [trace_answer(part) for part in trace.parts.values()]
     if not hasattr(trace, "weight_decay"):  # of a closed form, or of the minimax
         return _figures(trace.to_dict())

@@ -273,7 +273,7 @@ def test_an_array_is_refused_for_what_it_claims_before_memory_is_asked_for(tmp_p
 
 
 def test_a_zip_that_is_no_set_of_arrays_is_refused(tmp_path, monkeypatch):
-    with pytest.raises(InputError, match=r"'y\.npy': it is no \.npy file"):
+    with pytest.raises(InputError, match=r"'y\.npy': it is not a \.npy file"):
         read_table(_zipped(tmp_path / "a.npz", Z=_npy_that_claims(4), y=b"hello"))
     whole = _zipped(tmp_path / "a.npz", Z=_npy_that_claims(4)).read_bytes()
     table = whole.index(b"PK\x01\x02")

@@ -516,10 +516,9 @@ def check_removal_labels(remover: Remover, data: LabelledData) -> list[str]:
 
 def _parts_of_trace(remover: Remover) -> list[Any]:
     """The tests of a fit, one trace for each concept or class; none for methods without tests."""
-    from unspur.trace import Trace, Traces
+    from unspur.trace import parts_of
 
-    trace = remover.trace_
-    return list(trace.parts.values()) if isinstance(trace, Trace | Traces) else []
+    return list(parts_of(remover.trace_).values())
 
 
 def fitted_classes(remover: Remover, concepts: Sequence[str]) -> list[tuple[Any, ...]]:

@@ -57,7 +57,7 @@ from unspur.report.views import (
 )
 from unspur.robust import RobustClassifier
 from unspur.subspace import AffineMap, Subspace
-from unspur.trace import Trace, Traces
+from unspur.trace import Trace, Traces, parts_of
 
 #: Rows of each group whose pictures are shown before and after removal, and under saliency maps.
 ROWS_SHOWN_PER_GROUP = 2
@@ -256,7 +256,7 @@ def _of_the_fit(remover: Remover, rows: LabelledData, main: str) -> dict[str, An
     traces: Mapping[str, Trace] = {}
     if isinstance(trace, Trace | Traces):
         trace = renamed(trace, rows, main)
-        traces = trace.parts
+        traces = parts_of(trace)
     return {
         "method": type(remover).__name__,
         "n_removed": remover.n_removed_,

@@ -17,7 +17,7 @@ from unspur.removers import Remover
 from unspur.report.measuring import changed_parameters, fitted_remover
 from unspur.report.page.formatting import CAVEAT, join_with_and, plural
 from unspur.robust import RobustClassifier
-from unspur.trace import MAX_SUMMARY_STEPS, Trace, Traces
+from unspur.trace import MAX_SUMMARY_STEPS, Trace, Traces, parts_of
 
 #: Classes of a label that are named; the others are counted.
 MAX_CLASSES_NAMED = 10
@@ -86,7 +86,7 @@ def card(
 def _names(remover: Remover, certificate: Certificate | None) -> tuple[list[str], str]:
     """Names of the concepts and of the task, as far as the model or its certificate has them."""
     trace = remover.trace_
-    traces = list(trace.parts.values()) if isinstance(trace, Trace | Traces) else []
+    traces = list(parts_of(trace).values())
     names = list(certificate.covariance_left) if certificate is not None else []
     names = list(dict.fromkeys(one.concept for one in traces)) or names
     task = traces[0].main if traces else "y"
@@ -196,7 +196,7 @@ def _tests(remover: Remover) -> str:
     """Tests of the directions as tables, or the summary of a fit with many, or without tests."""
     trace = remover.trace_
     if isinstance(trace, Trace | Traces) and len(trace) <= MAX_SUMMARY_STEPS:
-        return "\n\n".join(part._markup().markdown() for part in trace.parts.values())
+        return "\n\n".join(part._markup().markdown() for part in parts_of(trace).values())
     text = trace.summary() if isinstance(trace, Trace | Traces) else str(trace)
     return "\n".join(f"    {line}" for line in text.splitlines())  # a block of code, which no name can end
 

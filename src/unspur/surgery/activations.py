@@ -147,7 +147,8 @@ class Batches:
         if forms != {"key"} and (sampler := _own_order(batches, "array" not in forms)):
             raise LabelError(
                 f"The DataLoader has its rows in the order of a sampler ({sampler}), so labels in an array cannot be "
-                "matched to them. Pass one without (shuffle=False), or put the labels into the batches and name their key."
+                "matched to them. Pass one without (shuffle=False), or put the labels into the batches and name their "
+                "key."
             )
         self.pooling = pooling or self._natural_pooling()
 

@@ -32,7 +32,7 @@ from unspur.report.figures.style import (
     styled,
 )
 from unspur.report.results import Findings
-from unspur.trace import Step, Trace, Traces
+from unspur.trace import Step, Trace, Traces, parts_of
 
 #: Bars: height of a bar with its share of the gaps, and of a gap between groups.
 _BAR, _GAP = 0.125, 0.085
@@ -407,11 +407,7 @@ class _Rung:
 
 
 def _parts(trace: Trace | Traces | Findings) -> Mapping[str, Trace]:
-    parts: Mapping[str, Trace] = {}
-    if isinstance(trace, Findings):
-        parts = trace.traces
-    elif isinstance(trace, Trace | Traces):
-        parts = trace.parts
+    parts = trace.traces if isinstance(trace, Findings) else parts_of(trace)
     if not any(len(part) for part in parts.values()):
         what = f"{trace.method} tested no directions" if isinstance(trace, Findings) else f"got {type(trace).__name__}"
         raise InputError(f"A ladder needs the tests of a fit: `trace_` of JSE or INLP, or findings of one; {what}.")
