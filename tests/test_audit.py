@@ -219,10 +219,9 @@ def test_the_first_column_that_can_be_removed_and_tested_is_recommended():
 
 
 def test_an_interval_without_zero_is_not_called_no_sign():
-    column = AuditedColumn(
-        "place", "classes", ("a", "b"), 900, 50, Estimate(0.4, 0.3, 0.5, 0.0), Estimate(0.8, 0.7, 0.9, 0.0), 0.5,
-        Estimate(0.05, 0.01, 0.09, 0.01), 0.9, 0.85,
-    )  # fmt: skip
+    associated, visible = Estimate(0.4, 0.3, 0.5, 0.0), Estimate(0.8, 0.7, 0.9, 0.0)
+    gap = Estimate(0.05, 0.01, 0.09, 0.01)
+    column = AuditedColumn("place", "classes", ("a", "b"), 900, 50, associated, visible, 0.5, gap, 0.9, 0.85)
     words = "associated with the task and visible; its use is not significant after correction for 20 columns"
     assert _verdict(column, False, True, True, False, 20) == words
     assert "its visibility is not significant" in _verdict(column, False, True, False, False, 20)
@@ -285,10 +284,8 @@ def test_clusters_widen_intervals_and_are_counted_once(rows):
     alone = audit(X, y, {"c": concept}, random_state=0).columns[0]
     (told,) = audit(*repeated[:2], {"c": repeated[2]}, clusters=clusters, random_state=0).columns
     noticed = audit(*repeated[:2], {"c": repeated[2]}, random_state=0)
-    (blind,) = audit(
-        repeated[0] + 1e-9 * np.random.default_rng(0).normal(size=(5 * N, 10)), repeated[1], {"c": repeated[2]},
-        random_state=0,
-    ).columns  # fmt: skip
+    nearly = repeated[0] + 1e-9 * np.random.default_rng(0).normal(size=(5 * N, 10))
+    (blind,) = audit(nearly, repeated[1], {"c": repeated[2]}, random_state=0).columns
 
     def width(estimate):
         return estimate.high - estimate.low

@@ -221,8 +221,8 @@ def test_labels_in_files_are_called_by_their_stems(arrays):
         assert ".npy=" not in shown
     Path("other").mkdir()
     np.save("other/bird.npy", np.load("background.npy"))  # of two that share a stem both keep their names
-    told = json.loads(unspur("fit", "rows.npy", "--main", "bird.npy", "--concept", "other/bird.npy", "--json",
-                             "--output", "two.safetensors")[0])  # fmt: skip
+    labels = ["--main", "bird.npy", "--concept", "other/bird.npy"]
+    told = json.loads(unspur("fit", "rows.npy", *labels, "--json", "--output", "two.safetensors")[0])
     assert told["concepts"] == ["other/bird.npy"]
 
 
