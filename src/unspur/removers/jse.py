@@ -417,8 +417,9 @@ class JSE(DirectionRemover):
         counts, variant = data.counts, self._variant
         in_float64 = metric is not None and metric.condition > MAX_NATIVE_CONDITION
         inverse_factor = None if metric is None else metric.inverse_factor
-        geometry = data.geometry(self.balance, in_float64=in_float64)
-        spectrum = Spectrum.of(geometry, inverse_factor, data.rows.dtype.itemsize)
+        spectrum = Spectrum.of(
+            data.geometry(self.balance, in_float64=in_float64), inverse_factor, data.rows.dtype.itemsize
+        )
         require_room(len(spectrum.variance), data.rows.n_features)
         by_group = variant.tests == "group"
         tests = DirectionTests(float(self.significance_level), by_group, 0.0, variant.scalars, clusters=data.clusters)

@@ -11,9 +11,8 @@ Splits, folds and weights are columns of a block, never a copied ``Z[idx]``: row
 from __future__ import annotations
 
 import functools
-import operator
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Protocol, TypeVar
@@ -138,6 +137,19 @@ class Weighting:
         return block.weight * to_device(self.factor, block.weight)[block.cell]
 
 
+def total(parts: Iterable[S]) -> S:
+    """Sum of `parts`, added in place to the first one, and each dropped before the next is computed.
+
+    A part may have d × d numbers, so what is not held matters.
+    """
+    rest = iter(parts)
+    result: Any = next(rest)
+    for part in rest:
+        result += part
+        del part
+    return result  # type: ignore[no-any-return]
+
+
 class RowSource(Protocol):
     """Rows of (Z, y, concept) that can be visited any number of times.
 
@@ -186,7 +198,7 @@ class StackedRows(RowSource):
 
     def sum(self, statistic: Callable[[Block], S]) -> S:
         """Sum over all parts."""
-        return functools.reduce(operator.add, (part.sum(statistic) for part in self.parts))
+        return total(part.sum(statistic) for part in self.parts)
 
     def project(self, directions: Array, centre: Array) -> StackedRows:
         """Every part projected where it lives."""
@@ -295,7 +307,7 @@ class MemoryRows(LabelledRows):
         def of_block(rows: slice) -> S:
             return statistic(self.columns.block(self._read(rows), rows))
 
-        return functools.reduce(operator.add, map_blocks(of_block, list(self._slices())))
+        return total(map_blocks(of_block, list(self._slices())))
 
     def project(self, directions: Array, centre: Array) -> MemoryRows:
         """Rows ``(z − centre) @ directions`` in float64, in memory."""
@@ -383,7 +395,7 @@ class GroupedRows(Summable):
             targets = np.array([[group & 1], [group >> 1]], dtype=np.float64)
             return statistic(Block(self._z[rows], targets, np.array([4 + group]), self._weight[rows]))
 
-        return functools.reduce(operator.add, map_blocks(of_block, list(self._blocks())))
+        return total(map_blocks(of_block, list(self._blocks())))
 
 
 @dataclass(frozen=True, slots=True)

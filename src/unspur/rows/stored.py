@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import mmap
-import operator
 import os
 import re
 import shutil
@@ -31,7 +30,7 @@ from unspur._files import remove_abandoned, reserve_space, temporary_name
 from unspur._reading import column_faults, load_npy
 from unspur._typing import Array, BoolArray, IntArray
 from unspur.exceptions import InputError, NotFiniteError, Parameter
-from unspur.rows.source import Block, LabelledRows, MemoryRows, RowLabels, RowSource, S, Weighting, slices
+from unspur.rows.source import Block, LabelledRows, MemoryRows, RowLabels, RowSource, S, Weighting, slices, total
 
 #: Bytes that a fit keeps for each row besides its features: two labels as given, as codes and as targets, which rows
 #: have them, weight, group, cell and fold, and the hash a certificate needs.
@@ -513,7 +512,7 @@ class FileRows(LabelledRows):
         with closing(self._stored.blocks()) as blocks:
             # What was read are rows in memory, which know what size of block the processor likes.
             parts = (MemoryRows(z, self.columns.select(rows)).sum(statistic) for rows, z in blocks)
-            return functools.reduce(operator.add, parts)
+            return total(parts)
 
     def project(self, directions: Array, centre: Array) -> RowSource:
         """Rows ``(z − centre) @ directions`` in float64: in memory if the budget allows, else in a temporary file."""

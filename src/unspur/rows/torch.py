@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -23,6 +21,7 @@ from unspur.rows.source import (
     S,
     Weighting,
     slices,
+    total,
 )
 
 #: Bytes of a float64 block on a device: large enough to hide kernel launches, and small beside Z.
@@ -88,7 +87,7 @@ class TorchRows(LabelledRows):
             if value is None:
                 size = self._thin_rows if getattr(statistic, "thin", False) else self._block_rows
                 blocks = (self._beside.block(self._read(rows), rows) for rows in slices(self.n_rows, size))
-                value = functools.reduce(operator.add, map(statistic, blocks))
+                value = total(map(statistic, blocks))
             result: S = result_to_host(value)
         return result
 
