@@ -223,14 +223,14 @@ def checked_weights(given: Array | None, name: str, n: int, *, relative: bool = 
     """Sample weights (n,), ones by default; divided by the largest if `relative`."""
     if given is None:
         return np.ones(n)
-    if np.ma.isMaskedArray(given) and np.ma.getmaskarray(given).any():
-        raise InputError(f"{name} has masked values. Use zero for rows that should not count.")
     weight = np.asarray(to_numpy(given))
     if weight.shape != (n,) or weight.dtype.kind not in "biuf":
         raise InputError(f"{name} is {weight.dtype} of shape {weight.shape}; {n} real numbers are needed, one per row.")
     weight = weight.astype(np.float64)
     if not np.all(np.isfinite(weight)) or weight.min() < 0 or not weight.max() > 0:
-        raise InputError(f"{name} must be finite and not negative, with some weight above zero.")
+        faults = int(np.sum(~np.isfinite(weight)))  # masked values are NaN here
+        found = f"; found {faults:,} missing or infinite. Use zero for rows that should not count" if faults else ""
+        raise InputError(f"{name} must be finite and not negative, with some weight above zero{found}.")
     largest = weight.max()
     if weight[weight > 0].min() < 1e-12 * largest:
         raise InputError(

@@ -180,7 +180,7 @@ def test_weights_must_make_sense(toy):
     for weight, message in (
         (np.r_[1e300, np.ones(599)], "orders of magnitude"),
         (np.ones(600, dtype=complex), "real numbers"),
-        (np.ma.masked_array(np.ones(600), mask=np.arange(600) < 5), "masked"),
+        (np.ma.masked_array(np.ones(600), mask=np.arange(600) < 5), "found 5 missing"),
     ):
         with pytest.raises(InputError, match=message):
             fit(toy, sample_weight=weight)
