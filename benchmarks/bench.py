@@ -33,7 +33,7 @@ from unspur.solvers.orthogonal_pair import (
     PairModel,
     PairSpace,
     Spectrum,
-    solve_pair,
+    solve_pairs,
 )
 from unspur.solvers.statistics import CellCounts
 
@@ -89,7 +89,7 @@ def pair_against_two_regressions(n: int = 10_000, d: int = 768, weight_decay: fl
         both, b = np.zeros((2, d)), np.zeros(2)
         for label, fitted in enumerate(models):
             both[label], b[label] = fitted.coef_[0], fitted.intercept_[0] + spectrum.centre @ fitted.coef_[0]
-        x = np.concatenate([space.coordinates(both).ravel(), b])
+        x = np.concatenate([space.project(spectrum.unit * (both @ spectrum.axes)).ravel(), b])
         gradient = losses(x[None], [0])[1][0]
         gradient[:-2] += space.decay * x[:-2]
         return float(np.sqrt(gradient @ model.solve(gradient)))
@@ -105,7 +105,9 @@ def pair_against_two_regressions(n: int = 10_000, d: int = 768, weight_decay: fl
     def pair(tol: float) -> Pair:
         """All that it takes, from the rows: moments, coordinates, start, solution."""
         geometry = Geometry.of_rows(rows, weighting)
-        return solve_pair(rows, weighting, PairSpace.of(Spectrum.of(geometry), weight_decay), tol=tol)
+        space = PairSpace.of(Spectrum.of(geometry), weight_decay)
+        losses = PairLosses(rows, space.spectrum, (weighting,))
+        return solve_pairs(losses, [space], losses.at_zero(), tol=tol)[0]
 
     figures = []
     for tol in (1e-4, 1e-6):

@@ -207,7 +207,7 @@ def error(args, clock: Clock) -> dict[str, Any]:  # noqa: ARG001
         z, y, concept = made_up(n, args.d, args.device, getattr(torch, name))
         rows, block = rows_and_block(z, y, concept)
         statistic = losses(args.d, 1, 24, n)
-        exact = TorchRows(z.double(), rows.columns).sum(statistic)
+        exact = TorchRows(z.double(), rows.labels).sum(statistic)
         with exact_products(z):
             ways = {"plain": plain(statistic, rows, block).cpu().numpy()}
         if runs_on(z.device) and (found := fused_losses(statistic, block)) is not None:

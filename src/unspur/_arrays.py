@@ -45,13 +45,13 @@ def namespace(x: Array) -> Any:
 
 def is_tensor(x: Any) -> bool:
     """Whether `x` is a torch tensor; imports nothing."""
-    return is_of("torch", x, "Tensor")
+    return is_instance(x, "torch", "Tensor")
 
 
-def is_of(library: str, x: Any, name: str | None = None) -> bool:
-    """Whether `x` is an instance of a class of a library (of that name); imports nothing."""
+def is_instance(x: Any, library: str, class_name: str | None = None) -> bool:
+    """Whether `x` is an instance of a class of `library`, without importing it."""
     for base in type(x).__mro__:
-        if base.__module__.partition(".")[0] == library and name in (None, base.__name__):
+        if base.__module__.partition(".")[0] == library and class_name in (None, base.__name__):
             return True
     return False
 
@@ -59,7 +59,7 @@ def is_of(library: str, x: Any, name: str | None = None) -> bool:
 def require_dense(x: Any) -> None:
     """Raise InputError for sparse, nested, quantised and meta arrays: each entry needs a plain value."""
     if not is_tensor(x):
-        if is_of("scipy", x) and hasattr(x, "toarray"):
+        if is_instance(x, "scipy") and hasattr(x, "toarray"):
             raise InputError(
                 f"Got a sparse {type(x).__name__} of shape {x.shape}; dense values are needed. Pass .toarray() of it, "
                 "or fewer components of it (sklearn.decomposition.TruncatedSVD)."
@@ -195,7 +195,7 @@ def empty64(shape: tuple[int, ...] | int, x: Array) -> FloatArray:
     return filled
 
 
-def total(x: Array, axis: int) -> Array:
+def sum64(x: Array, axis: int) -> Array:
     """Sum along one axis, in float64."""
     return x.sum(axis, dtype=np.float64 if isinstance(x, np.ndarray) else namespace(x).float64)
 

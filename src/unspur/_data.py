@@ -90,7 +90,8 @@ class LabelledData:
     expected_counts : expected number of rows in each group, shape (n_classes, n_concepts), if the weights give groups
         equal totals already (`with_inferred_groups`); else None.
     removal : map that is applied before a head and folded into its weights, or None.
-    stacked_sets : the data sets that were stacked (`stacked`), each on its own backend; X is then that of the first.
+    stacked_sets : the data sets that were stacked (`stacked`), each on its own backend. X then has the rows of the
+        first only, so rows are read by `source`, and cannot be selected.
     """
 
     X: Array
@@ -186,6 +187,7 @@ class LabelledData:
 
     def select(self, rows: Array) -> Self:
         """Some of the rows, by mask or index."""
+        assert not self.stacked_sets
         return replace(
             self,
             X=self.X[rows],

@@ -17,7 +17,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval, Options, StrOptions
 from sklearn.utils.validation import validate_data
 
-from unspur._arrays import as_tensor, is_of, to_numpy
+from unspur._arrays import as_tensor, is_instance, to_numpy
 from unspur._text import brief, is_number
 from unspur._typing import Array, FloatArray
 from unspur.exceptions import ArgumentError, InputError, NotFiniteError
@@ -124,7 +124,7 @@ def _text_in(X: Array) -> str:
 
 def _checked_elsewhere(estimator: BaseEstimator, X: Array, *, reset: bool) -> Array:
     """The checks of scikit-learn for rows on a device, on a cluster or in files, without reading them."""
-    if backend_of(X) == "dask" and not is_of("dask", X, "Array"):
+    if backend_of(X) == "dask" and not is_instance(X, "dask", "Array"):
         raise InputError(
             f"X is a {type(X).__name__} of Dask; pass an array, of a DataFrame X.to_dask_array(lengths=True)."
         )

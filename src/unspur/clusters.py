@@ -199,19 +199,19 @@ def shared_clusters(one: Any, other: Any) -> set[Any]:
     return set(first.tolist()) & set(second.tolist())
 
 
-def require_disjoint_clusters(train: Any, held_out_mask: Any, suffix: str) -> None:
+def require_disjoint_clusters(clusters: Any, held_out_clusters: Any, suffix: str) -> None:
     """Raise InputError if held-out rows share clusters with the training rows, or have none where these do.
 
     Arguments of the held-out rows end in `suffix`, "val" or "test".
     """
-    if train is None:
+    if clusters is None:
         return
-    if held_out_mask is None:
+    if held_out_clusters is None:
         raise InputError(
             f"clusters were passed and clusters_{suffix} was not: tests on the rows of X_{suffix} need to know which "
             "of those belong together."
         )
-    if both := shared_clusters(train, held_out_mask):
+    if both := shared_clusters(clusters, held_out_clusters):
         raise InputError(
             "{clusters} clusters are among the training rows and among the {which} rows, such as {value!r}: tests on "
             "them would not be independent of the fit. Leave them out of one of the two sets; if they are different "

@@ -69,7 +69,7 @@ REMOVERS = Registry(
     REMOVER_POINTS,
     removers.Remover,
 )
-#: Other spellings: those of the command line, and those of version 0.1.
+#: Other spellings: those of the command line, and those of development versions.
 REMOVER_ALIASES = {
     "JSE-metric-0": "JSE (metric 0)",
     "JSE-metric-1": "JSE (metric 1)",

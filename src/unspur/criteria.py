@@ -33,7 +33,8 @@ instead of 1.64, so a factor of 1 + 2f keeps that level in any number of dimensi
 if all is noise, f near 1; there the first test rejects.) Scores of the directions of two folds correlate inside groups
 by ``r = 1 − f/(K − 1)``, which estimates f. The second test divides by ``sqrt((1 + 2f) Var)``. The first compares
 nested models and is conservative: fitted scalars predict noise worse than the constant does, so without information t
-lies above zero. In many small folds, where such a direction points away from its label, the rule on γ keeps it so.
+lies above zero. With many small folds, such a direction often points
+away from its label. The rule on γ then keeps the test conservative.
 
 *Clusters.* If rows are not independent, the loss of a row is computed with scalars fitted without its cluster, and
 variance and degrees of freedom count clusters (`solvers.held_out_losses`).
@@ -103,7 +104,7 @@ class TTest:
     df: float = math.inf
 
     def scaled(self, level: float, threshold: float) -> float:
-        """T scaled so that its critical value at `level` is `threshold`."""
+        """The statistic t, scaled so that its critical value at `level` is `threshold`."""
         return self.t * threshold / -float(stdtrit(self.df, level))
 
     def to_dict(self) -> dict[str, float]:

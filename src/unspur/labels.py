@@ -222,7 +222,7 @@ def named_concepts(concept: Any, name: str | Sequence[str]) -> dict[str, Array]:
     m = values.shape[1] if values.ndim == 2 else 1
     names = [name] if isinstance(name, str) else list(map(str, name))
     if isinstance(name, str) and m > 1:
-        names = [f"{name} {i + 1}" for i in range(m)]
+        names = list(numbered(name, m))
     if len(set(names)) != m:
         each = "each needs its own" if m > 1 else "pass one name"
         raise InputError(f"The number of concepts is {m}, and their names are {', '.join(names)}; {each}.")

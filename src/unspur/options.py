@@ -157,7 +157,7 @@ def from_json(value: Any) -> Any:
 
 
 def from_flat_parameters(method: str, flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters of a method from a flat table, as in versions before 0.1 and in files of experiments.
+    """Parameters of a method from a flat table, as in development versions and in files of experiments.
 
     Settings of SGD and variants of JSE become objects; `validation_fraction` of removers becomes a share in `cv`.
     Settings of SGD are dropped if the solver is exact.

@@ -78,6 +78,14 @@ class Subspace:
         """Number of directions."""
         return int(self.basis.shape[1])
 
+    def require_directions(self) -> None:
+        """Raise EmptySubspaceError if there is no direction to project onto."""
+        if not self.dim:
+            raise EmptySubspaceError(
+                "There is no direction to project onto: every row would become the same point. "
+                "Remove the other subspace instead."
+            )
+
     @property
     def ambient(self) -> int:
         """Dimension of the surrounding space."""
@@ -213,11 +221,7 @@ class AffineMap:
     @classmethod
     def keeping(cls, subspace: Subspace, centre: Array) -> AffineMap:
         """Orthogonal projection onto `subspace` around `centre`."""
-        if not subspace.dim:
-            raise EmptySubspaceError(
-                "There is no direction to project onto: every row would become the same point. "
-                "Remove the other subspace instead."
-            )
+        subspace.require_directions()
         return cls(centre, subspace.basis, subspace.basis, "keep", np.asarray(centre, dtype=np.float64))
 
     @property

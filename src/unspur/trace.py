@@ -69,10 +69,12 @@ class TaskPredictability:
     @property
     def lost(self) -> bool:
         """Whether the label was predicted better than by chance before the removal, and hardly is after it."""
-        left, gained = self.chance - self.after, self.chance - self.before
-        alone, kept = (math.log(2.0) - loss for loss in (self.fixed_before, self.fixed_after))
-        hardly = left < MAX_LOST_SHARE * gained and not kept > MIN_KEPT_TASK_SHARE * max(alone, 0.0)
-        return self.p_before < self.level and (self.p_after >= self.level or hardly)
+        gain_before, gain_after = self.chance - self.before, self.chance - self.after
+        fixed_gain_before, fixed_gain_after = (math.log(2.0) - loss for loss in (self.fixed_before, self.fixed_after))
+        negligible = gain_after < MAX_LOST_SHARE * gain_before and not (
+            fixed_gain_after > MIN_KEPT_TASK_SHARE * max(fixed_gain_before, 0.0)
+        )
+        return self.p_before < self.level and (self.p_after >= self.level or negligible)
 
     def __str__(self) -> str:
         if not self.lost:

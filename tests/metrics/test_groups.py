@@ -154,7 +154,7 @@ def test_ways_to_pass_concepts_agree():
     assert_array_equal(frame.correct, column.correct)
     both = np.column_stack([concepts["size"], concepts["light"] == "night"])
     array = group_accuracy(y, predicted, both)
-    assert array.names == ("main", "concept 1", "concept 2")
+    assert array.names == ("main", "concept[0]", "concept[1]")
     assert_array_equal(array.correct, group_accuracy(y, predicted, concepts[["size", "light"]]).correct)
 
 

@@ -499,7 +499,12 @@ def test_a_number_of_the_cluster_is_predicted_for_other_clusters():
     assert few.r2 > 0.5  # two clusters to train on are too few to choose a penalty on others
     with pytest.raises(GroupSizeError, match=r"60 clusters to test the probe on, 4\.\d+ by their sizes and weights"):
         leakage(
-            Z, age, concept_type="continuous", clusters_test=test[2], sample_weight_test=np.exp(-test[2] / 2.0), **rows
+            Z,
+            age,
+            concept_type="continuous",
+            clusters_test=test[2],
+            sample_weight_test=np.exp(-np.minimum(test[2], 50) / 2.0),
+            **rows,
         )
 
 
@@ -538,7 +543,9 @@ def test_the_scale_of_weights_does_not_matter(scale):
 def test_what_is_no_column_is_refused_in_words(concept_type):
     z, concept = sample(100)
     options = {"concept_type": concept_type, "penalty": 1.0, "random_state": 0}
-    with pytest.raises(InputError, match="sample_weight must be 100 finite numbers ≥ 0, one per row: could not"):
+    with pytest.raises(
+        InputError, match="sample_weight is <U1 of shape .100,.; 100 real numbers are needed, one per row"
+    ):
         leakage(z, concept, sample_weight=["a"] * 100, **options)
     with pytest.raises(LabelError, match=r"concept is a mapping of columns \(age, sex\).*Pass .* concept\['age'\]"):
         leakage(z, {"age": concept, "sex": concept}, **options)

@@ -9,7 +9,7 @@ from unspur.datasets import make_toy
 from unspur.rows import CONCEPT, MemoryRows, RowLabels, Weighting
 from unspur.solvers.coordinates import Geometry, LogisticCoordinates
 from unspur.solvers.logistic import LogisticLosses, SoftmaxLoss, n_logits, solve_logistic
-from unspur.solvers.orthogonal_pair import PairSpace, Spectrum, directions, solve_pair
+from unspur.solvers.orthogonal_pair import PairLosses, PairSpace, Spectrum, directions, solve_pairs
 from unspur.solvers.sgd import (
     SGDSettings,
     chain_to_parameters,
@@ -38,7 +38,9 @@ def run(seed=0, removed=None, settings=SGDSettings(), **options):  # noqa: B008 
 
 def test_sgd_finds_the_directions_of_the_exact_solver():
     rows, train, _, moments = setting()
-    exact = solve_pair(rows, train, PairSpace.of(Spectrum.of(Geometry.of(moments, 8)), 0.0))
+    space = PairSpace.of(Spectrum.of(Geometry.of(moments, 8)), 0.0)
+    losses = PairLosses(rows, space.spectrum, (train,))
+    exact = solve_pairs(losses, [space], losses.at_zero())[0]
     by_sgd = directions(run())
     assert np.all(np.abs(np.sum(by_sgd * directions(exact), axis=1)) > 0.99)
     barely = directions(run(settings=SGDSettings(learning_rate=1e-4, max_epochs=1)))

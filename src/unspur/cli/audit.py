@@ -189,7 +189,7 @@ def _read(
 ) -> tuple[tuple[str, ...], Table]:
     """Columns to audit, and the rows that meet the conditions with all columns that are not features.
 
-    Of a store or a .npz, whose features are apart, the columns to audit are only those of --column.
+    In a store or a .npz, features are not columns, so the columns to audit are those of --column.
     """
     from unspur.io.files import label_like_columns
 

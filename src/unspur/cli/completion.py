@@ -84,7 +84,7 @@ def one_of(words: Callable[[], Sequence[str]], *, files: bool = False) -> Comple
 def column_names(path: str | Path, *, of_every_file: bool = False) -> list[str]:
     """Names of the columns or arrays of a file or store, from its header alone; none if it cannot be read.
 
-    Of a folder or a pattern, the names in the first file that is found, or in any of them (`of_every_file`).
+    For a folder or a pattern, the names in the first file that is found, or in any of them (`of_every_file`).
     """
     from unspur._reading import require_regular, suffix_of
 

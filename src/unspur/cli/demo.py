@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from unspur.report.results import Findings
 
 #: Names of the original rows and of the removal in `--json`.
-JSON_NAMES = ("as they are", "JSE")
+JSON_NAMES = ("no removal", "JSE")
 
 
 @click.command()

@@ -98,7 +98,7 @@ def embed_command(
     of Parquet files, or one that the library datasets saved. It may also be the name of a published dataset that an
     installed package brings, such as waterbirds of the reproduction.
 
-    A run that is stopped goes on where it was when the command is given again.
+    To resume a stopped run, run the same command again.
 
     Example:
       unspur embed pictures.csv --encoder efficientnet-lite0 --output store
@@ -243,7 +243,7 @@ def _print_store(store: EmbeddingStore, following: str | None, *, found: bool, a
         )
         return
     if found:
-        say("They are there already; nothing was embedded.")
+        say("The store is already complete; nothing was embedded.")
     print_path("Store", store.folder)
     say(f"{counted(rows, 'row')} × {width}, digest {store.digest}", indent="  ")
     speed = "" if rate is None else f"{rate:.1f} rows a second"

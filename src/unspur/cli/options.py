@@ -30,7 +30,7 @@ _OLD_METHOD_NAMES = {"JSE-w": "JSE-metric-0", "JSE-s": "JSE-metric-1"}
 #: Options that are not called like the parameters that they set.
 _OPTION_NAMES = {"overwrite": "force", "X_val": "validation", "clusters": "cluster", "test_file": "test"}
 #: One file, or several.
-Named = TypeVar("Named", str, tuple[str, ...])
+Files = TypeVar("Files", str, tuple[str, ...])
 
 
 def option_name(parameter: str) -> str:
@@ -106,7 +106,8 @@ cluster_option = click.option(
     callback=given_once,
     metavar="NAME",
     shell_complete=columns_of("file"),
-    help="Rows with the same value belong together (one film, one person): held out together, counted once.",
+    help="Rows with the same value belong together (one film, one person). They stay in the same fold, and tests "
+    "treat them as dependent.",
 )
 
 
@@ -181,10 +182,10 @@ def where_option(of: str | None = None) -> Callable[[F], F]:
 
 
 @dataclass(frozen=True)
-class RowOptions(Generic[Named]):
+class RowOptions(Generic[Files]):
     """The options that say which rows a command reads, and which columns are labels; not every command has all."""
 
-    file: Named
+    file: Files
     #: None if a command does not require it, and it is not given.
     main: Any
     concept: tuple[str, ...] = ()
@@ -192,9 +193,9 @@ class RowOptions(Generic[Named]):
     missing_concept: str | None = None
     clusters: str | None = None
     where: Conditions = ()
-    test_file: Named | str | None = None
+    test_file: Files | str | None = None
     test_where: Conditions = ()
-    validation: Named | str | None = None
+    validation: Files | str | None = None
     validation_where: Conditions = ()
 
     @property
@@ -212,7 +213,7 @@ class RowOptions(Generic[Named]):
         """Those on the rows of every split."""
         return self.where, self.test_where, self.validation_where
 
-    def with_other_files(self) -> RowOptions[Named]:
+    def with_other_files(self) -> RowOptions[Files]:
         """The same with FILE in place of a file that only --test-where or --validation-where stand for."""
         selected = {"test": self.test_where, "validation": self.validation_where}
         files = {"test": self.test_file, "validation": self.validation}
@@ -376,8 +377,10 @@ _FITTING_OPTIONS = {
         "Whether the level applies to each test (none) or to all tests of a concept (familywise).",
         type=click.Choice(("none", "familywise")),
     ),
-    "delta": with_default("--delta", "0", "Shift of the second test (specific), or auto.", callback=_number_or_auto),
-    "weight_decay": with_default("--weight-decay", "auto", "Penalty, or auto.", callback=_number_or_auto),
+    "delta": with_default("--delta", "0", "Shift Δ of the second test, or auto.", callback=_number_or_auto),
+    "weight_decay": with_default(
+        "--weight-decay", "auto", "Penalty of the direction fit (not of the head), or auto.", callback=_number_or_auto
+    ),
     "balance": with_default(
         "--balance", "group", "Classes that get equal weight.", type=click.Choice(get_args(Balance))
     ),

@@ -268,7 +268,7 @@ def _message(error: Exception) -> tuple[int, str]:
     if isinstance(error, ValueError) and not _raised_here(error):  # scikit-learn's complaints about input are of these
         return FAILED, f"Error: {error}"
     return FAULT, (
-        f"Fault: {type(error).__name__}: {str(error) or 'it says no more'}\n"
+        f"Fault: {type(error).__name__}: {str(error) or '(no message)'}\n"
         "This is a bug in unspur. The same command with --debug shows where it happened."
     )
 

@@ -202,7 +202,9 @@ def _refuse_contradictions(
     typed = [name for name in FITTING_PARAMETERS if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
     if removal is not None and (typed or save is not None):
         option = "--save" if save is not None else option_name(typed[0])
-        raise click.UsageError(f"{option} is for a removal that is fitted here; --removal names one that is there.")
+        raise click.UsageError(
+            f"{option} applies only to a removal that this command fits. It cannot be combined with --removal."
+        )
     if encoder is not None and show is None:
         raise click.UsageError("--encoder shows where a network looks in pictures; say with --show where they are.")
 
@@ -213,7 +215,7 @@ def _refuse_in_the_way(output: str, save: str | None, inputs: tuple[str | None, 
         raise click.UsageError(f"--output {output}: the page is HTML; give it a name that ends in .html.")
     if save is not None:
         if Path(save).resolve() == Path(output).resolve():
-            raise click.UsageError(f"--save and --output are both {output}; they are two files.")
+            raise click.UsageError(f"--save and --output both name {output}. Choose two different files.")
         require_removal_name(save, "--save")
         check_output(save, *inputs, overwrite=force, option="--save")
 

@@ -179,8 +179,8 @@ def predict(
     r"""Predict the classes of the rows of FILE with a saved MODEL.
 
     MODEL is what unspur fit saved. The output has the predicted class of each row and a probability for each class,
-    beside the labels of FILE. With --main and --concept the accuracy is printed, group by group. Features that have
-    names are found by them, and other columns are left out.
+    beside the labels of FILE. With --main and --concept the accuracy is printed, group by group. Named features
+    are matched by name. Other columns are ignored.
 
     Example:
       unspur predict birds.safetensors new.npz --output predictions.csv

@@ -161,7 +161,7 @@ def _file_hash(path: Path) -> bytes:
 def open_image(path: Path, mode: str = "RGB", *, upright: bool = False) -> Any:
     """Read an image file; a missing or damaged one, and one that takes too much memory, is an error with its name.
 
-    Of a JPEG that is too large, the decoder makes one of a half, a quarter or an eighth of its width and height.
+    A JPEG that is too large is decoded at a half, a quarter or an eighth of its width and height.
     `upright`: turned as its EXIF data say, as viewers show it.
     """
 

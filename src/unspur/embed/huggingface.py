@@ -157,7 +157,7 @@ def _settings(folder: Path, name: str) -> dict[str, Any]:
 def settings_of(folder: Path, kind: Kind | None) -> str:
     """Digests of the files that decide how a network computes and, for a kind, how its inputs are prepared.
 
-    Of files as published, not of objects made from them: a newer transformers must not change them.
+    Files are digested as published, not as objects made from them, so a newer transformers does not change them.
     """
     inputs = {"image": _IMAGE_FILES, "text": _TEXT_FILES, None: ()}[kind]
     present = [folder / file for file in ("config.json", *inputs) if (folder / file).is_file()]

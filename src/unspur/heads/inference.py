@@ -69,8 +69,8 @@ class _Calibration:
 def infer_concept(head: Head, rows: LabelledData, rng: np.random.Generator) -> Inference | None:
     """Infer the concept of rows where it is missing from those where it is known; None if it is missing nowhere.
 
-    Of several concepts, those that are known for a row are kept: combinations with other classes of them have a
-    probability of zero. If the concept cannot be predicted, the slope is zero, and a row has the shares of the labelled
+    If there are several concepts, those that are known for a row are kept: combinations with other classes of them have
+    a probability of zero. If the concept cannot be predicted, the slope is zero, and a row has the shares of the labelled
     rows of its main class. A linear head cannot use a concept that cannot be predicted either, so such rows do no harm.
 
     Parameters

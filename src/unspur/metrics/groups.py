@@ -28,10 +28,15 @@ from unspur.labels import ClassLabel, class_label, missing_values, named_concept
 MAX_STANDARD_ERRORS = 37.0
 
 
-def tail_probability(level: float) -> float:
-    """Probability on either side of an interval of this level."""
+def require_level(level: float) -> None:
+    """Raise InputError unless the level is a probability between 0 and 1."""
     if not 0 < level < 1:
         raise InputError(f"level is a probability between 0 and 1, such as 0.95; got {level}.")
+
+
+def tail_probability(level: float) -> float:
+    """Probability on either side of an interval of this level."""
+    require_level(level)
     return 0.5 - level / 2
 
 

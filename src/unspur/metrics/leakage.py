@@ -15,10 +15,10 @@ from scipy.stats import norm
 from scipy.stats import t as student
 from sklearn.model_selection import KFold, StratifiedKFold
 
-from unspur._arrays import renumbered, to_numpy
+from unspur._arrays import renumbered
 from unspur._resources import map_blocks, one_blas_thread
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
-from unspur._validation import require_same_columns
+from unspur._validation import checked_weights, require_same_columns
 from unspur.clusters import (
     cluster_codes,
     distinct_row_indices,
@@ -31,7 +31,7 @@ from unspur.clusters import (
 )
 from unspur.exceptions import GroupSizeError, InputError, LabelError
 from unspur.labels import ClassLabel, class_label, date_text, holds_dates, numeric_column
-from unspur.metrics.groups import mean_interval, p_above, tail_probability
+from unspur.metrics.groups import mean_interval, p_above, require_level, tail_probability
 from unspur.metrics.probes import (
     Kind,
     ScaledRows,
@@ -387,7 +387,7 @@ def leakage(
     then score *below* chance and say nothing about new rows. With a test set (X_test), the probe may be trained on rows
     of the fit, but must be tested on others.
     """
-    tail_probability(level)  # refuses what is not a level
+    require_level(level)
     if (X_test is None) != (concept_test is None):
         raise InputError("X_test and concept_test go together: pass both, or neither for cross-fitting.")
     if X_test is not None:
@@ -405,20 +405,20 @@ def leakage(
         if probe != "linear":
             raise InputError(f"A number is predicted by a linear probe only; got probe={probe!r}.")
         numbers = _numbers(concept, len(X), missing_concept)
-        train = _known_rows(X, numbers, np.isfinite(numbers), sample_weight, clusters, "clusters")
+        train = _known_rows(X, numbers, np.isfinite(numbers), sample_weight, clusters)
         test = None
         if X_test is not None:
             truth = _numbers(concept_test, len(X_test), missing_concept)
-            test = _known_rows(X_test, truth, np.isfinite(truth), sample_weight_test, clusters_test, "clusters_test")
+            test = _known_rows(X_test, truth, np.isfinite(truth), sample_weight_test, clusters_test, "_test")
         return _number_leakage(train, test, cv, penalty, level, rng, dates=holds_dates(concept))
     if concept_type != "class":
         raise InputError(f"concept_type is 'class' or 'continuous'; got {concept_type!r}.")
     label = _decoded(concept, len(X), missing_concept)
-    train = _known_rows(X, label.codes, label.present, sample_weight, clusters, "clusters")
+    train = _known_rows(X, label.codes, label.present, sample_weight, clusters)
     test = None
     if X_test is not None:
         tested = _decoded(concept_test, len(X_test), missing_concept, label)
-        test = _known_rows(X_test, tested.codes, tested.present, sample_weight_test, clusters_test, "clusters_test")
+        test = _known_rows(X_test, tested.codes, tested.present, sample_weight_test, clusters_test, "_test")
     return _class_leakage(train, test, label, probe, cv, penalty, level, rng)
 
 
@@ -447,21 +447,15 @@ class _Rows:
 
 
 def _known_rows(
-    X: Array, target: Array, present: BoolArray, sample_weight: Array | None, clusters: Array | None, name: str
+    X: Array, target: Array, present: BoolArray, sample_weight: Array | None, clusters: Array | None, suffix: str = ""
 ) -> _Rows:
     n = len(X)
-    try:
-        weight = np.ones(n) if sample_weight is None else np.asarray(to_numpy(sample_weight), dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"sample_weight must be {n} finite numbers ≥ 0, one per row: {error}.") from None
-    if weight.shape != (n,) or not np.all(weight >= 0) or not np.all(np.isfinite(weight)):
-        raise InputError(f"sample_weight must be {n} finite numbers ≥ 0, one per row; got {weight.shape}.")
-    weight = weight / (weight.max(initial=0.0) or 1.0)  # sums and squares of them neither overflow nor vanish
+    weight = checked_weights(sample_weight, f"sample_weight{suffix}", n)
     known = present & (weight > 0)
     if not known.all():
         X, target, weight = X[known], target[known], weight[known]
     if clusters is not None:
-        return _Rows(X, target, weight, known, cluster_codes(clusters, name, n)[known])
+        return _Rows(X, target, weight, known, cluster_codes(clusters, f"clusters{suffix}", n)[known])
     # Numbers of copies may differ by anything, such as the time of an upload; different classes tell rows apart.
     hashes = row_hashes(X)
     found = duplicate_clusters(hashes, [] if target.dtype.kind == "f" else [target])

@@ -692,19 +692,13 @@ class SmallNetwork:
         return np.clip((Z - self.centre) / self.unit, -MAX_INPUT_SPREADS, MAX_INPUT_SPREADS).astype(np.float32)
 
 
-def set_aside(
-    codes: IntArray, rng: np.random.Generator, clusters: IntArray | None = None, share: float = 0.2
-) -> BoolArray:
-    """Mask of a random share of each class, at least one row; whole clusters, unless a class has too few of them."""
+def set_aside(codes: IntArray, rng: np.random.Generator, clusters: IntArray | None = None) -> BoolArray:
+    """Mask of a fifth of each class, at least one row; whole clusters, unless a class has too few of them."""
     if clusters is not None:
-        whole = held_out_mask(codes, share, rng, clusters)
+        whole = held_out_mask(codes, 0.2, rng, clusters)
         if all(0 < whole[codes == code].sum() < np.sum(codes == code) for code in np.unique(codes)):
             return whole
-    mask = np.zeros(len(codes), dtype=bool)
-    for code in np.unique(codes):
-        members = rng.permutation(np.flatnonzero(codes == code))
-        mask[members[: max(1, round(share * len(members)))]] = True
-    return mask
+    return held_out_mask(codes, 0.2, rng)
 
 
 def balanced(weight: FloatArray, codes: IntArray) -> FloatArray:

@@ -1,10 +1,10 @@
 """Base class of the removers: transform, certificate, save; and checks of saved removals.
 
 A saved file need not be trusted. Types and shapes are checked before an array is read (`require_shapes`), and values
-once the remover is restored (`require_sound`). In particular, the map goes the share α of the way to a projection, the
-`strength` of the file: ``LᵀR = αI``, so that no factor is zero or stretched. The subspace stored beside it spans a
-factor of the map, and the map moves no row in other directions. Trace and certificate check their own numbers when they
-are read.
+once the remover is restored (`require_sound`). In particular, with the `strength` α of the file, the factors must
+satisfy ``LᵀR = αI``. This excludes factors that are zero or rescaled. The subspace stored beside the map spans one of
+its factors, and the map moves no row in other directions. Trace and certificate check their own numbers when they are
+read.
 """
 
 from __future__ import annotations
@@ -162,8 +162,8 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """Measure the removal on rows that were not used in the fit; warns if they were.
 
         Rows of the fit, and those of X_val, are recognised if they are equal, or equal to within rounding: after a
-        round trip through float32, half precision or a text file of six digits. Of a Dask array only equal rows are
-        recognised, and of a remover read from a file only the whole set of rows of the fit, unrounded.
+        round trip through float32, half precision or a text file of six digits. Only equal rows of a Dask array are
+        recognised. A remover read from a file recognises only the whole set of rows of the fit, unrounded.
 
         Parameters
         ----------

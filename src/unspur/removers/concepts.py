@@ -213,16 +213,16 @@ def class_label_or_none(y: Array | None, name: str, n_rows: int) -> ClassLabel |
         return None
 
 
-def require_concept_differs_from_task(concepts: Mapping[str, Array], main: ClassLabel, counts: BoolArray) -> None:
-    """Raise LabelError if a concept is the task, also under other names, in the rows that count.
+def require_concept_differs_from_task(concepts: Mapping[str, Array], main: ClassLabel, usable: BoolArray) -> None:
+    """Raise LabelError if a concept is the task, also under other names, in the `usable` rows.
 
     Parameters
     ----------
     concepts : codes of each concept, shape (n,), by name.
     main : the task.
-    counts : rows that have a concept, a task and a weight, shape (n,).
+    usable : mask of the rows that have a concept, a task and a weight, shape (n,).
     """
-    rows, y = np.flatnonzero(counts), main.codes
+    rows, y = np.flatnonzero(usable), main.codes
     for name, codes in concepts.items():
         # For most labels a few rows show that they differ.
         if not _one_to_one(codes[rows[:1000]], y[rows[:1000]]) or not _one_to_one(codes[rows], y[rows]):

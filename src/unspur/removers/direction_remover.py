@@ -299,8 +299,8 @@ def assign_folds(
     if validation is None:
         group = 2 * y.codes + concept.codes
         fold = _folds(splitting, group, present, clusters, train.clusters_are_duplicates)
-        columns = RowLabels.of(y.codes, concept.codes, train.weight, fold)
-        rows: RowSource = rows_of(train.X, columns)
+        labels = RowLabels.of(y.codes, concept.codes, train.weight, fold)
+        rows: RowSource = rows_of(train.X, labels)
         more = "" if splitting.share is None else " a larger share to hold out ({cv} holds out all in turn),"
         mostly_missing = _INFER if np.mean(concept.present) < 0.5 else ""
         remedy = Message(
@@ -309,9 +309,9 @@ def assign_folds(
     else:
         main_label = validation.concept if validation.y is None else validation.y
         fold = np.ones(len(validation), dtype=np.intp)
-        columns = RowLabels.of(main_label.codes, validation.concept.codes, validation.weight, fold)
+        labels = RowLabels.of(main_label.codes, validation.concept.codes, validation.weight, fold)
         rows = StackedRows(
-            rows_of(train.X, RowLabels.of(y.codes, concept.codes, train.weight)), rows_of(validation.X, columns)
+            rows_of(train.X, RowLabels.of(y.codes, concept.codes, train.weight)), rows_of(validation.X, labels)
         )
         remedy = Message("Pass more rows with {X_val}, or none and {cv}.", _HOLD_OUT)
         clusters = validation.clusters
@@ -321,7 +321,7 @@ def assign_folds(
     require_testable(counts, by_group=by_group, smallest=smallest_group, remedy=remedy, about=problem.title)
     if clusters is None:
         return FoldedRows(rows, counts)
-    held_out = HeldOutClusters.of(clusters, columns.cell, columns.weight, by_group=by_group)
+    held_out = HeldOutClusters.of(clusters, labels.cell, labels.weight, by_group=by_group)
     copies = train.clusters_are_duplicates if validation is None else validation.clusters_are_duplicates
     require_clusters(held_out, counts.names, smallest=smallest_group, remedy=remedy, copies=copies, about=problem.title)
     if validation is None and isinstance(splitting.cv, Integral):

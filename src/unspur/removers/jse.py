@@ -332,7 +332,7 @@ class JSE(DirectionRemover):
         return arrays, {**metadata, "metric": {"used": self.metric_, "losses": losses}}
 
     def _restore(self, arrays: dict[str, Array], metadata: dict[str, Any]) -> Self:
-        used = metadata.get("metric", {"used": self.metric, "losses": []})  # not written before 0.1
+        used = metadata.get("metric", {"used": self.metric, "losses": []})  # not written by development versions
         require_kinds(used, {"used": (int, float), "losses": [[(int, float)]]}, "'metric'")
         self.metric_ = float(used["used"])
         self.metric_losses_ = {float(tau): (float(loss), float(error)) for tau, loss, error in used["losses"]}

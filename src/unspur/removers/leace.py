@@ -415,11 +415,11 @@ class ConceptRemover(Remover):
             self._require_classes_of_task(main, weight)
         weight = balanced_weights(weight, self.balance, group, None if main is None else main.codes)
         targets = concepts.columns if main is None else np.concatenate([concepts.columns, indicators(main)])
-        columns = RowLabels(targets, np.zeros(len(z), dtype=np.intp), weight, 0)
+        labels = RowLabels(targets, np.zeros(len(z), dtype=np.intp), weight, 0)
         self.classes_ = () if main is None else main.classes
         self.concept_classes_ = concepts.classes[0] if len(concepts.classes) == 1 else concepts.classes
         self._add_row_hashes(without_unused(hash_finite_rows(self, z), weight > 0))
-        return rows_of(z, columns), len(concepts.columns)
+        return rows_of(z, labels), len(concepts.columns)
 
     def _check_and_store_names(self, names: tuple[str, ...], earlier: tuple[str, ...]) -> None:
         """Keep the names of the concepts; they must be those of earlier rows, if both have names."""
@@ -513,9 +513,8 @@ class ClosedFormRemover(ConceptRemover):
     trace_type = ClosedFormTrace
     trace_: ClosedFormTrace
     moments_: Covariances
-    _moments_of: (
-        ScaledSpan | None
-    )  # span in whose coordinates `moments_` are; None if they are in the original features
+    #: Span in whose coordinates `moments_` are; None if they are in the original features.
+    _moments_span: ScaledSpan | None
     _form: ClassVar[Form]
     _keeps_moments: ClassVar[bool] = False  # a d × d matrix, for methods that can be fitted in parts
 
@@ -564,7 +563,7 @@ class ClosedFormRemover(ConceptRemover):
             moments, whitener = covariances_of(inside, rotated=wide is not None)
             self._check_rounding(rows, self._solve(moments, whitener, wide), moments, X)
             if self._keeps_moments:
-                self.moments_, self._moments_of = moments, wide
+                self.moments_, self._moments_span = moments, wide
         return self
 
     def _check_rounding(self, rows: RowSource, found: ClosedForm, moments: Covariances, X: Array) -> None:
@@ -718,9 +717,9 @@ class LEACE(ClosedFormRemover):
                 X, y, concept, sample_weight, reset=first and concept_classes is None, whole=False
             )
             moments = Covariances.of(rows, in_float64=True)
-            self.moments_ = moments if first else self._moments_of_rows().merge(moments)
+            self.moments_ = moments if first else self._full_moments().merge(moments)
             self._require_digits()
-            self._moments_of = None
+            self._moments_span = None
             if self.moments_.live.any():
                 self._solve(self.moments_)
             else:
@@ -729,8 +728,8 @@ class LEACE(ClosedFormRemover):
 
     def _remove_nothing_yet(self) -> None:
         """Set a removal that changes nothing: so far there is one row, or copies of one."""
-        nothing, none = Subspace.empty(self.n_features_in_), np.empty((self.n_features_in_, 0))
-        self._set_removal(AffineMap(self.moments_.mean_x, none, none, "remove"), nothing, nothing)
+        no_subspace, no_factor = Subspace.empty(self.n_features_in_), np.empty((self.n_features_in_, 0))
+        self._set_removal(AffineMap(self.moments_.mean_x, no_factor, no_factor, "remove"), no_subspace, no_subspace)
         self.trace_ = ClosedFormTrace(type(self).__name__, self._n_concept, 0, (), 0, 1.0, notes=self._label_notes)
         self.warn_if_nothing_removed(None)
 
@@ -771,13 +770,13 @@ class LEACE(ClosedFormRemover):
         merged._add_row_hashes(other._training_rows)
         merged._concept_names = names[0] if names else self._concept_names
         merged._label_notes = tuple(dict.fromkeys((*self._label_notes, *other._label_notes)))
-        merged.moments_, merged._moments_of = self._moments_of_rows().merge(other._moments_of_rows()), None
+        merged.moments_, merged._moments_span = self._full_moments().merge(other._full_moments()), None
         merged._solve(merged.moments_)
         return merged
 
-    def _moments_of_rows(self) -> Covariances:
+    def _full_moments(self) -> Covariances:
         """The moments, with a d × d matrix even for wide rows."""
-        wide = self.__dict__.get("_moments_of")
+        wide = self.__dict__.get("_moments_span")
         return self.moments_ if wide is None else wide.moments(self.moments_)
 
 

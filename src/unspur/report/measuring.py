@@ -445,7 +445,7 @@ def measure_guarantees(remover: Remover, rows: LabelledData, clean: Array, main:
 
 
 def renamed(trace: Trace | Traces, rows: LabelledData, main: str) -> Trace | Traces:
-    """The trace of a fit with the names of the labels in place of "concept[1]" and the like."""
+    """The trace of a fit with the names of the labels in place of "concept[0]" and the like."""
     names = rows.concept_names
     return trace.renamed(main, dict(zip(numbered("concept", len(names)), names, strict=True)))
 

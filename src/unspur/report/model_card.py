@@ -124,8 +124,8 @@ def _kind(estimator: Any) -> str:
 
 def _use(model: Any, remover: Remover, concepts: Sequence[str]) -> Iterable[str]:
     encoding = getattr(remover, "encoding_", None)
-    by = f" by the encoder {in_markdown(encoding['encoder'])}," if encoding else ""
-    yield f"On rows that were made as those of the fit,{by} with the same columns in the same order."
+    by = f" (encoder {in_markdown(encoding['encoder'])})" if encoding else ""
+    yield f"On rows made in the same way as the training rows{by}, with the same columns in the same order."
     if isinstance(model, RobustClassifier):
         yield f"To predict {_classes(model.classes_.tolist())} where {_listed(concepts)} should not count."
     else:

@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from unspur._arrays import is_of, is_tensor, to_numpy
+from unspur._arrays import is_instance, is_tensor, to_numpy
 from unspur._reading import PARQUET, TEXT_TABLES
 from unspur._typing import Array
 from unspur.exceptions import InputError
@@ -23,7 +23,7 @@ def backend_of(z: Any) -> Backend:
     """Backend of an array, from its type alone, so that no library is imported."""
     if isinstance(z, StoredRows):
         return "files"
-    return "torch" if is_tensor(z) else "dask" if is_of("dask", z) else "memory"
+    return "torch" if is_tensor(z) else "dask" if is_instance(z, "dask") else "memory"
 
 
 def persisted(z: Array) -> Array:
@@ -48,23 +48,23 @@ def to_host(*given: Any) -> tuple[Any, ...]:
     return tuple(map(to_numpy, given))
 
 
-def rows_of(z: Array, columns: RowLabels) -> RowSource:
+def rows_of(z: Array, labels: RowLabels) -> RowSource:
     """Row source for an array on its backend; a memory map of a whole file is read through its path."""
     backend = backend_of(z)
     if backend == "torch" and _numpy_sees(z):
-        return MemoryRows(to_numpy(z), columns)
+        return MemoryRows(to_numpy(z), labels)
     if backend == "torch":
         from unspur.rows.torch import TorchRows
 
-        return TorchRows(z, columns)
+        return TorchRows(z, labels)
     if backend == "dask":
         from unspur.rows.dask import DaskRows
 
-        return DaskRows(z, columns)
+        return DaskRows(z, labels)
     if isinstance(z, StoredRows):
-        return z.source(columns)
+        return z.source(labels)
     path = file_behind(z)
-    return MemoryRows(z, columns) if path is None else MemmapRows(path, columns, mapped=z)
+    return MemoryRows(z, labels) if path is None else MemmapRows(path, labels, mapped=z)
 
 
 def _numpy_sees(z: Any) -> bool:

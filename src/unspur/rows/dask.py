@@ -61,13 +61,13 @@ class DaskRows(LabelledRows):
     `distributed.Client` is open, else the cores of this process.
     """
 
-    def __init__(self, z: Array, columns: RowLabels):
-        super().__init__(z.shape, columns, np.promote_types(z.dtype, np.float32))
+    def __init__(self, z: Array, labels: RowLabels):
+        super().__init__(z.shape, labels, np.promote_types(z.dtype, np.float32))
         z = persist_rows(z)
         full, ends = np.flatnonzero(z.chunks[0]), np.cumsum(z.chunks[0])  # a chunk may be empty
         self._slices = [slice(int(ends[i] - z.chunks[0][i]), int(ends[i])) for i in full]
         chunks = z.to_delayed(optimize_graph=False)[full, 0]
-        packed = [_Packed.of(columns, rows) for rows in self._slices]
+        packed = [_Packed.of(labels, rows) for rows in self._slices]
         # Made from its chunk, so that it is made where the chunk is.
         beside = _persisted([_task(_unpacked)(own, chunk) for own, chunk in zip(packed, chunks, strict=True)])
         self._parts = list(zip(chunks, beside, strict=True))
@@ -89,7 +89,7 @@ class DaskRows(LabelledRows):
                 return result
             self._large.add(name)
         task = _task(_sent)(sent)  # sent to one worker, and by workers to each other
-        tasks = [_task(_summed)(chunk, columns, task) for chunk, columns in self._parts]
+        tasks = [_task(_summed)(chunk, labels, task) for chunk, labels in self._parts]
         while len(tasks) > 1:
             tasks = [_task(_added)(*tasks[i : i + FAN_IN]) for i in range(0, len(tasks), FAN_IN)]
         (result,) = _computed(tasks)
@@ -100,24 +100,24 @@ class DaskRows(LabelledRows):
         k = directions.shape[1]
         sent, small = _parcel((directions, centre)), 8 * self.n_rows * max(1, k) <= MAX_LOCAL_PROJECTION_BYTES
         if small and not k:
-            return MemoryRows(np.empty((self.n_rows, 0)), self.columns)
+            return MemoryRows(np.empty((self.n_rows, 0)), self.labels)
         if small:
             z = np.concatenate([chunk.T for chunk in _each(self._parts, self._workers, _projected, sent)], axis=1)
-            return MemoryRows(z.T, self.columns)
+            return MemoryRows(z.T, self.labels)
         task = _task(_sent)(sent)
         return self._with(_persisted([_task(_projected)(*part, task) for part in self._parts]), k)
 
     def _with(self, chunks: Sequence[Delayed], n_features: int) -> Self:
-        """Other rows in float64, as many to a chunk, with the same columns."""
+        """Other rows in float64, as many to a chunk, with the same labels."""
         other = copy.copy(self)
         other.n_features, other.dtype = n_features, np.dtype(np.float64)
-        other._parts = [(chunk, columns) for chunk, (_, columns) in zip(chunks, self._parts, strict=True)]
+        other._parts = [(chunk, labels) for chunk, (_, labels) in zip(chunks, self._parts, strict=True)]
         other._workers, other._large = _Workers.of(other._parts, other._parts, 8 * n_features * self.n_rows), set()
         return other
 
-    def _take(self, rows: IntArray, columns: RowLabels) -> RowSource:
+    def _take(self, rows: IntArray, labels: RowLabels) -> RowSource:
         """Some rows, brought here."""
-        return MemoryRows(self._fetched(rows), columns)
+        return MemoryRows(self._fetched(rows), labels)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_workers": None}  # futures are bound to this process; Dask binds those of graphs anew
@@ -215,7 +215,7 @@ def _futures(collections: Any) -> dict[Any, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Packed:
-    """The columns of one chunk as they travel, and as the scheduler keeps them should a worker be lost.
+    """The labels of one chunk as they travel, and as the scheduler keeps them should a worker be lost.
 
     `targets` is None where they are the two lowest bits of the cell.
     """
@@ -226,14 +226,14 @@ class _Packed:
     n_folds: int
 
     @classmethod
-    def of(cls, columns: RowLabels, rows: slice) -> _Packed:
-        """The columns of some rows."""
-        cell, targets = columns.cell[rows], columns.targets[:, rows]
+    def of(cls, labels: RowLabels, rows: slice) -> _Packed:
+        """The labels of some rows."""
+        cell, targets = labels.cell[rows], labels.targets[:, rows]
         known = np.array_equal(targets, _labels(cell))
-        return cls(_small(cell), None if known else _small(targets), _small(columns.weight[rows]), columns.n_folds)
+        return cls(_small(cell), None if known else _small(targets), _small(labels.weight[rows]), labels.n_folds)
 
     def unpack(self) -> RowLabels:
-        """The columns in the types that statistics count on."""
+        """The labels in the types that statistics count on."""
         cell = self.cell.astype(np.intp)
         targets = _labels(cell) if self.targets is None else self.targets
         return RowLabels(targets.astype(np.float64), cell, self.weight.astype(np.float64), self.n_folds)
@@ -364,10 +364,10 @@ class _Parcel:
 
 
 def _unpacked(packed: _Packed, chunk: Array) -> RowLabels:
-    columns = packed.unpack()
-    if len(chunk) != len(columns):
-        raise InputError(f"A chunk of X has {len(chunk)} rows where the array says {len(columns)}.")
-    return columns
+    labels = packed.unpack()
+    if len(chunk) != len(labels):
+        raise InputError(f"A chunk of X has {len(chunk)} rows where the array says {len(labels)}.")
+    return labels
 
 
 def _aligned(chunk: Array) -> Array:
@@ -378,9 +378,9 @@ def _aligned(chunk: Array) -> Array:
     return np.require(chunk, requirements="A")
 
 
-def _source(chunk: Array, columns: RowLabels) -> MemoryRows:
-    targets, cell, weight = (_aligned(column) for column in (columns.targets, columns.cell, columns.weight))
-    return MemoryRows(_aligned(chunk), RowLabels(targets, cell, weight, columns.n_folds))
+def _source(chunk: Array, labels: RowLabels) -> MemoryRows:
+    targets, cell, weight = (_aligned(column) for column in (labels.targets, labels.cell, labels.weight))
+    return MemoryRows(_aligned(chunk), RowLabels(targets, cell, weight, labels.n_folds))
 
 
 def _sent(value: Any) -> Any:
@@ -391,15 +391,15 @@ def _opened(sent: Any) -> Any:
     return cloudpickle.loads(sent.content) if isinstance(sent, _Parcel) else sent
 
 
-def _summed(chunk: Array, columns: RowLabels, statistic: Any) -> Any:
+def _summed(chunk: Array, labels: RowLabels, statistic: Any) -> Any:
     keep_small_blocks()
-    return _source(chunk, columns).sum(_opened(statistic))
+    return _source(chunk, labels).sum(_opened(statistic))
 
 
 def _sums_of_some(numbers: Sequence[int], parts: Sequence[Any], sent: Any, n: int, limit: int) -> _SumTree | None:
     """What can be added up of the sums over some of n chunks; None if a sum has more bytes than `limit`."""
-    statistic, (chunk, columns) = _opened(sent), parts[0]
-    if _size(_source(chunk[:1], columns.select(slice(1))).sum(statistic)) > limit:
+    statistic, (chunk, labels) = _opened(sent), parts[0]
+    if _size(_source(chunk[:1], labels.select(slice(1))).sum(statistic)) > limit:
         return None
     chunks = zip(numbers, parts, strict=True)
     return _SumTree(n, (((0, number), _source(*part).sum(statistic)) for number, part in chunks))
@@ -432,8 +432,8 @@ def _one_by_one(
     return [(number, function(*part, *same)) for number, part in zip(numbers, parts, strict=True)]
 
 
-def _projected(chunk: Array, columns: RowLabels, onto: Any) -> Array:
-    return _source(chunk, columns).project(*_opened(onto)).z
+def _projected(chunk: Array, labels: RowLabels, onto: Any) -> Array:
+    return _source(chunk, labels).project(*_opened(onto)).z
 
 
 # How they are asked to

@@ -58,7 +58,7 @@ class Block:
 
 @dataclass(frozen=True)
 class RowLabels:
-    """What belongs to each row beside its features: labels (targets), cell and weight, as n-long columns."""
+    """What belongs to each row beside its features: labels (targets), cell and weight, n-long each."""
 
     targets: FloatArray
     cell: NDArray[np.intp]
@@ -87,7 +87,7 @@ class RowLabels:
         return len(self.cell)
 
     def select(self, rows: slice | IntArray) -> RowLabels:
-        """The columns of some rows."""
+        """The labels of some rows."""
         return RowLabels(self.targets[:, rows], self.cell[rows], self.weight[rows], self.n_folds)
 
     @functools.cached_property
@@ -118,8 +118,8 @@ class RowLabels:
                 factor[cell] = count / number
             start += count
         rows = np.sort(np.concatenate(kept))
-        columns = self.select(rows)
-        return rows, replace(columns, weight=columns.weight * factor[columns.cell])
+        labels = self.select(rows)
+        return rows, replace(labels, weight=labels.weight * factor[labels.cell])
 
     def block(self, z: Array, rows: Any) -> Block:
         """Block of the rows selected by a slice or an index array, with their `z`."""
@@ -137,7 +137,7 @@ class Weighting:
         return block.weight * to_device(self.factor, block.weight)[block.cell]
 
 
-def total(parts: Iterable[S]) -> S:
+def add_up(parts: Iterable[S]) -> S:
     """Sum of `parts`, added in place to the first one, and each dropped before the next is computed.
 
     A part may have d × d numbers, so what is not held matters.
@@ -198,7 +198,7 @@ class StackedRows(RowSource):
 
     def sum(self, statistic: Callable[[Block], S]) -> S:
         """Sum over all parts."""
-        return total(part.sum(statistic) for part in self.parts)
+        return add_up(part.sum(statistic) for part in self.parts)
 
     def project(self, directions: Array, centre: Array) -> StackedRows:
         """Every part projected where it lives."""
@@ -245,13 +245,13 @@ def slices(n: int, size: int) -> Iterator[slice]:
 
 
 class LabelledRows(RowSource):
-    """Base class of rows of shape (n, d) with their columns."""
+    """Base class of rows of shape (n, d) with their labels."""
 
-    def __init__(self, shape: Sequence[int], columns: RowLabels, dtype: np.dtype[Any]):
-        if len(shape) != 2 or shape[0] != len(columns):
-            raise InputError(f"X of shape {tuple(shape)} does not go with {len(columns)} labels.")
-        self.columns, self.dtype = columns, dtype
-        self.n_rows, self.n_features, self.n_folds = len(columns), int(shape[1]), columns.n_folds
+    def __init__(self, shape: Sequence[int], labels: RowLabels, dtype: np.dtype[Any]):
+        if len(shape) != 2 or shape[0] != len(labels):
+            raise InputError(f"X of shape {tuple(shape)} does not go with {len(labels)} labels.")
+        self.labels, self.dtype = labels, dtype
+        self.n_rows, self.n_features, self.n_folds = len(labels), int(shape[1]), labels.n_folds
 
     def sample(self, most: int, rng: np.random.Generator) -> RowSource:
         """Random rows that represent all (see :class:`RowSource`); all of them if they are few.
@@ -259,18 +259,18 @@ class LabelledRows(RowSource):
         There are fewer than `most` of a group if they would take more than `MAX_SAMPLE_BYTES`.
         """
         fitting = MAX_SAMPLE_BYTES // (4 * self.dtype.itemsize * max(1, self.n_features))
-        found = self.columns.sample(max(1, min(most, fitting)), rng)
+        found = self.labels.sample(max(1, min(most, fitting)), rng)
         return self if found is None else self._take(*found)
 
-    def _take(self, rows: IntArray, columns: RowLabels) -> RowSource:
-        """Some rows, by increasing number, with columns of their own."""
+    def _take(self, rows: IntArray, labels: RowLabels) -> RowSource:
+        """Some rows, by increasing number, with labels of their own."""
         raise NotImplementedError
 
     def _fetched_minibatches(
         self, size: int, rng: np.random.Generator, weighting: Weighting, fetch: Callable[[IntArray], Array]
     ) -> Iterator[Block]:
         """One epoch of random blocks: drawn here, their rows fetched from elsewhere by number, many at a time."""
-        numbers = MemoryRows(np.arange(self.n_rows, dtype=np.float64)[:, None], self.columns)
+        numbers = MemoryRows(np.arange(self.n_rows, dtype=np.float64)[:, None], self.labels)
         drawn = numbers.minibatches(size, rng, weighting)
         at_once = max(1, MINIBATCH_FETCH_BYTES // max(1, size * self.n_features * self.dtype.itemsize))
         while blocks := list(islice(drawn, at_once)):
@@ -286,8 +286,8 @@ class MemoryRows(LabelledRows):
     float16 has no fast products: its rows become float32 block by block.
     """
 
-    def __init__(self, z: Array, columns: RowLabels, *, block_rows: int | None = None):
-        super().__init__(z.shape, columns, np.promote_types(z.dtype, np.float32))
+    def __init__(self, z: Array, labels: RowLabels, *, block_rows: int | None = None):
+        super().__init__(z.shape, labels, np.promote_types(z.dtype, np.float32))
         self.z = z
         if block_rows is None:
             copied = z.dtype != self.dtype  # halve the block if it is converted, since the copy needs cache too
@@ -305,9 +305,9 @@ class MemoryRows(LabelledRows):
         """Sum of `statistic` over blocks of rows, added up in row order."""
 
         def of_block(rows: slice) -> S:
-            return statistic(self.columns.block(self._read(rows), rows))
+            return statistic(self.labels.block(self._read(rows), rows))
 
-        return total(map_blocks(of_block, list(self._slices())))
+        return add_up(map_blocks(of_block, list(self._slices())))
 
     def project(self, directions: Array, centre: Array) -> MemoryRows:
         """Rows ``(z − centre) @ directions`` in float64, in memory."""
@@ -328,14 +328,14 @@ class MemoryRows(LabelledRows):
             reach, spread = np.abs(directions.T) @ np.abs(centre), projected[:, blocks[0]].std(axis=1)
             far = bool(np.any(reach > MAX_UNCENTRED_DISTANCE * spread))
             deque(map_blocks(lambda rows: fill(rows, far), blocks if far else blocks[1:]), maxlen=0)
-        return MemoryRows(projected.T, self.columns)
+        return MemoryRows(projected.T, self.labels)
 
-    def _take(self, rows: IntArray, columns: RowLabels) -> RowSource:
-        return _SampledRows(self.z, rows, columns)
+    def _take(self, rows: IntArray, labels: RowLabels) -> RowSource:
+        return _SampledRows(self.z, rows, labels)
 
     def minibatches(self, size: int, rng: np.random.Generator, weighting: Weighting) -> Iterator[Block]:
         """One epoch of random blocks (see :class:`RowSource`)."""
-        weight = self.columns.weight * weighting.factor[self.columns.cell]
+        weight = self.labels.weight * weighting.factor[self.labels.cell]
         order = np.flatnonzero(weight > 0)
         if not len(order):
             raise InputError("No row has a positive weight, so there are no minibatches.")
@@ -346,14 +346,14 @@ class MemoryRows(LabelledRows):
             order = rng.permutation(order)
         for start in range(0, len(order), size):
             rows = order[start : start + size]
-            yield self.columns.block(self._read(rows), rows)
+            yield self.labels.block(self._read(rows), rows)
 
 
 class _SampledRows(MemoryRows):
     """Some rows of an array, by number; gathered block by block when they are visited, so that there is no copy."""
 
-    def __init__(self, z: Array, rows: IntArray, columns: RowLabels):
-        super().__init__(np.broadcast_to(z[:1], (len(rows), z.shape[1])), columns)
+    def __init__(self, z: Array, rows: IntArray, labels: RowLabels):
+        super().__init__(np.broadcast_to(z[:1], (len(rows), z.shape[1])), labels)
         self._all, self._rows = z, rows
 
     def _read(self, rows: Any) -> Array:
@@ -374,11 +374,12 @@ class GroupedRows(Summable):
     instead of a look-up for every row, which takes longer than the arithmetic. Rows of fold 0 are left out, and all
     other folds count as fold 1.
 
-    Of projected rows z (n, k · folds), feature i of a row is the column of its own fold among those from i · folds on.
+    Projected rows z have shape (n, k · folds). Feature i of a row is the column of its own fold among those from i ·
+    folds on.
     """
 
-    def __init__(self, z: Array, columns: RowLabels, folds: int):
-        places, self._ends, self._weight = columns.held_out_by_group
+    def __init__(self, z: Array, labels: RowLabels, folds: int):
+        places, self._ends, self._weight = labels.held_out_by_group
         lines = [z.T[start : start + folds].ravel().take(places) for start in range(0, z.shape[1], folds)]
         self._z = np.stack(lines).T
 
@@ -395,7 +396,7 @@ class GroupedRows(Summable):
             targets = np.array([[group & 1], [group >> 1]], dtype=np.float64)
             return statistic(Block(self._z[rows], targets, np.array([4 + group]), self._weight[rows]))
 
-        return total(map_blocks(of_block, list(self._blocks())))
+        return add_up(map_blocks(of_block, list(self._blocks())))
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from unspur._files import remove_abandoned, reserve_space, temporary_name
 from unspur._reading import column_faults, load_npy
 from unspur._typing import Array, BoolArray, IntArray
 from unspur.exceptions import InputError, NotFiniteError, Parameter
-from unspur.rows.source import Block, LabelledRows, MemoryRows, RowLabels, RowSource, S, Weighting, slices, total
+from unspur.rows.source import Block, LabelledRows, MemoryRows, RowLabels, RowSource, S, Weighting, add_up, slices
 
 #: Bytes that a fit keeps for each row besides its features: two labels as given, as codes and as targets, which rows
 #: have them, weight, group, cell and fold, and the hash a certificate needs.
@@ -312,9 +312,9 @@ class StoredRows(ABC):
         with closing(self.select(rows).blocks()) as blocks:
             return np.concatenate([z for _, z in blocks])
 
-    def source(self, columns: RowLabels) -> RowSource:
-        """The rows with their columns, for the algorithms."""
-        return FileRows(self, columns)
+    def source(self, labels: RowLabels) -> RowSource:
+        """The rows with their labels, for the algorithms."""
+        return FileRows(self, labels)
 
     def blocks(self) -> RowChunks:
         """All rows in order, as pairs of a slice and values (m, d). Close the generator to stop early."""
@@ -497,10 +497,10 @@ def _one_chunk(z: Array) -> RowChunks:
 
 
 class FileRows(LabelledRows):
-    """Stored rows with their columns; travels between processes as paths."""
+    """Stored rows with their labels; travels between processes as paths."""
 
-    def __init__(self, stored: StoredRows, columns: RowLabels):
-        super().__init__(stored.shape, columns, stored.dtype)
+    def __init__(self, stored: StoredRows, labels: RowLabels):
+        super().__init__(stored.shape, labels, stored.dtype)
         self._stored = stored
 
     def check(self) -> None:
@@ -511,8 +511,8 @@ class FileRows(LabelledRows):
         """Sum of `statistic` over blocks of rows, in row order."""
         with closing(self._stored.blocks()) as blocks:
             # What was read are rows in memory, which know what size of block the processor likes.
-            parts = (MemoryRows(z, self.columns.select(rows)).sum(statistic) for rows, z in blocks)
-            return total(parts)
+            parts = (MemoryRows(z, self.labels.select(rows)).sum(statistic) for rows, z in blocks)
+            return add_up(parts)
 
     def project(self, directions: Array, centre: Array) -> RowSource:
         """Rows ``(z − centre) @ directions`` in float64: in memory if the budget allows, else in a temporary file."""
@@ -529,15 +529,15 @@ class FileRows(LabelledRows):
                 for rows, z in blocks:
                     for start in range(0, len(z), step := max(1, MAX_PROJECTED_BYTES // (8 * k))):
                         here = slice(rows.start + start, min(rows.start + start + step, rows.stop))
-                        part = MemoryRows(z[start : start + step], self.columns.select(here))
+                        part = MemoryRows(z[start : start + step], self.labels.select(here))
                         out[here] = part.project(directions, centre).z
         if spool is None:
-            return MemoryRows(out, self.columns)
+            return MemoryRows(out, self.labels)
         options: dict[str, Any] = {"progress": self._stored._progress, "scratch": self._stored._scratch}
         total = self._stored.budget.total
-        return FileRows(StoredNpy(spool.path, memory=total, spool=spool, **options), self.columns)
+        return FileRows(StoredNpy(spool.path, memory=total, spool=spool, **options), self.labels)
 
-    def _take(self, rows: IntArray, columns: RowLabels) -> RowSource:
+    def _take(self, rows: IntArray, labels: RowLabels) -> RowSource:
         """Some rows, by one pass over the files: in memory if the budget allows, else in a temporary file."""
         shape, start = (len(rows), self.n_features), 0
         fits = shape[0] * shape[1] * self.dtype.itemsize <= self._stored.budget.room
@@ -548,11 +548,11 @@ class FileRows(LabelledRows):
                 stop = start + int(np.searchsorted(rows[start:], here.stop))
                 out[start:stop] = z[rows[start:stop] - here.start]
                 start = stop
-        return MemoryRows(out, columns) if spool is None else MemmapRows(spool.path, columns, spool=spool)
+        return MemoryRows(out, labels) if spool is None else MemmapRows(spool.path, labels, spool=spool)
 
     def minibatches(self, size: int, rng: np.random.Generator, weighting: Weighting) -> Iterator[Block]:
         """One epoch of random blocks (see :class:`RowSource`), drawn as rows in memory are, with a copy of the rows."""
-        return MemoryRows(self._stored.random_access_copy(), self.columns).minibatches(size, rng, weighting)
+        return MemoryRows(self._stored.random_access_copy(), self.labels).minibatches(size, rng, weighting)
 
 
 def _mask(rows: Any, n: int) -> BoolArray:
@@ -606,14 +606,14 @@ class MemmapRows(MemoryRows):
     def __init__(
         self,
         path: str | PathLike[str],
-        columns: RowLabels,
+        labels: RowLabels,
         *,
         block_rows: int | None = None,
         mapped: np.memmap[Any, Any] | None = None,
         spool: Spool | None = None,
     ):
         self.path, self._spool = Path(path).absolute(), spool
-        super().__init__(open_npy(path) if mapped is None else mapped, columns, block_rows=block_rows)
+        super().__init__(open_npy(path) if mapped is None else mapped, labels, block_rows=block_rows)
 
     def _slices(self) -> Iterator[slice]:
         turn, asked = 0, prefetch(self.z, 0, MAX_CHUNK_BYTES)
@@ -622,11 +622,11 @@ class MemmapRows(MemoryRows):
                 turn, asked = asked, prefetch(self.z, asked, MAX_CHUNK_BYTES)
             yield rows
 
-    def _take(self, rows: IntArray, columns: RowLabels) -> RowSource:
-        return MemoryRows(self.z[rows], columns)  # copied, so that the file is not searched for them at each visit
+    def _take(self, rows: IntArray, labels: RowLabels) -> RowSource:
+        return MemoryRows(self.z[rows], labels)  # copied, so that the file is not searched for them at each visit
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return functools.partial(MemmapRows, block_rows=self._block_rows), (str(self.path), self.columns)
+        return functools.partial(MemmapRows, block_rows=self._block_rows), (str(self.path), self.labels)
 
 
 class StoredNpy(StoredRows):

@@ -20,8 +20,8 @@ from unspur.rows.source import (
     RowLabels,
     S,
     Weighting,
+    add_up,
     slices,
-    total,
 )
 
 #: Bytes of a float64 block on a device: large enough to hide kernel launches, and small beside Z.
@@ -40,8 +40,8 @@ class TorchRows(LabelledRows):
     device. Products of float32 are products of float32, whatever precision the user allows networks.
     """
 
-    def __init__(self, z: torch.Tensor, columns: RowLabels, *, block_rows: int | None = None):
-        super().__init__(z.shape, columns, np.dtype(np.float64 if z.dtype == torch.float64 else np.float32))
+    def __init__(self, z: torch.Tensor, labels: RowLabels, *, block_rows: int | None = None):
+        super().__init__(z.shape, labels, np.dtype(np.float64 if z.dtype == torch.float64 else np.float32))
         self._z = z.detach()
         self._placed: RowLabels | None = None
         width = max(1, self.n_features)
@@ -63,11 +63,10 @@ class TorchRows(LabelledRows):
 
     @property
     def _beside(self) -> RowLabels:
-        """The columns on the device."""
+        """The labels on the device."""
         if self._placed is None:
             targets, cell, weight = (
-                _moved(column, self._z.device)
-                for column in (self.columns.targets, self.columns.cell, self.columns.weight)
+                _moved(column, self._z.device) for column in (self.labels.targets, self.labels.cell, self.labels.weight)
             )
             self._placed = RowLabels(targets, cell, weight, self.n_folds)  # type: ignore[arg-type]
         return self._placed
@@ -87,7 +86,7 @@ class TorchRows(LabelledRows):
             if value is None:
                 size = self._thin_rows if getattr(statistic, "thin", False) else self._block_rows
                 blocks = (self._beside.block(self._read(rows), rows) for rows in slices(self.n_rows, size))
-                value = total(map(statistic, blocks))
+                value = add_up(map(statistic, blocks))
             result: S = result_to_host(value)
         return result
 
@@ -97,7 +96,7 @@ class TorchRows(LabelledRows):
         if directions.shape[1]:
             with exact_products(self._z):
                 self._fill(projected, to_device_like(directions, projected), to_device_like(centre, projected))
-        source = TorchRows(projected.T, self.columns)
+        source = TorchRows(projected.T, self.labels)
         source._placed = self._beside
         return source
 
@@ -118,8 +117,8 @@ class TorchRows(LabelledRows):
             # A large common offset takes digits of the product with it: centre the rows first.
             projected[:, rows] = ((self._read(rows) - shift) @ vectors).T if far else plain(rows)
 
-    def _take(self, rows: IntArray, columns: RowLabels) -> TorchRows:
-        return TorchRows(self._z[torch.as_tensor(rows, device=self._z.device)], columns)
+    def _take(self, rows: IntArray, labels: RowLabels) -> TorchRows:
+        return TorchRows(self._z[torch.as_tensor(rows, device=self._z.device)], labels)
 
     def minibatches(self, size: int, rng: np.random.Generator, weighting: Weighting) -> Iterator[Block]:
         """One epoch of random blocks (see :class:`RowSource`), on the host: drawn here, fetched many at a time.

@@ -198,7 +198,7 @@ class Metric:
 
     def keeping(self, subspace: Subspace) -> AffineMap:
         """Projection onto a subspace of these coordinates, as a map of the rows."""
-        AffineMap.keeping(subspace, self.centre)  # which refuses an empty one
+        subspace.require_directions()
         return AffineMap(self.centre, *self._factors(subspace), "keep", self.centre)
 
     def _factors(self, subspace: Subspace) -> tuple[FloatArray, FloatArray]:
@@ -535,8 +535,8 @@ def to_span_coordinates(rows: RowSource) -> tuple[RowSource, RowSpan | None]:
     """A row source in the coordinates of its span, and the span; unchanged rows and None if `RowSpan.of` has none."""
     if type(rows) is not MemoryRows:
         return rows, None
-    span, (inside,) = RowSpan.of(rows.z, live=[rows.columns.weight > 0])
-    return (rows, None) if span is None else (MemoryRows(inside, rows.columns), span)
+    span, (inside,) = RowSpan.of(rows.z, live=[rows.labels.weight > 0])
+    return (rows, None) if span is None else (MemoryRows(inside, rows.labels), span)
 
 
 @dataclass(frozen=True, slots=True)
@@ -560,12 +560,12 @@ class ScaledSpan:
         """
         if type(rows) is not MemoryRows or not rows.n_rows < rows.n_features:
             return rows, None
-        every = rows.columns
+        every = rows.labels
         live = every.weight > 0
-        z, columns = rows.z[live], every.select(np.flatnonzero(live))
+        z, labels = rows.z[live], every.select(np.flatnonzero(live))
         unit, apart = np.ones(rows.n_features), np.zeros(rows.n_features, dtype=bool)
         if scaled and live.any():
-            share = columns.weight / columns.weight.sum()
+            share = labels.weight / labels.weight.sum()
             mean = share @ z
             mean = mean + share @ (z - mean)  # exact for a column of equal numbers
             with np.errstate(over="ignore"):
@@ -581,7 +581,7 @@ class ScaledSpan:
             return rows, None
         if apart.any():
             inside = np.column_stack([inside, z[:, apart]])
-        return MemoryRows(inside, columns), cls(span, unit, apart)
+        return MemoryRows(inside, labels), cls(span, unit, apart)
 
     @property
     def narrow_coordinates(self) -> BoolArray:

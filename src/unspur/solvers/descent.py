@@ -152,17 +152,17 @@ def minimize(
 
     Below `noise` the gradient may be rounding error: there a search that gets no further for a while ends as well.
     """
-    norm = np.inf
+    before = np.inf
     for run in range(1, MAX_RUNS + 1):
         search = _FineSearch(objective, gtol, noise, relative_gtol)
         x, reason = search.run(x, max_iter)
-        value, reached = search.reached
+        value, norm = search.end
         # A search that ends early, because the objective has no more digits, is continued while that helps.
-        solved = reached <= min(gtol, relative_gtol * value)
-        if solved or search.exhausted or reached > 0.5 * norm or run == MAX_RUNS:
+        solved = norm <= min(gtol, relative_gtol * value)
+        if solved or search.exhausted or norm > 0.5 * before or run == MAX_RUNS:
             break
-        norm = reached
-    return DescentResult(x, value, reached, reason)
+        before = norm
+    return DescentResult(x, value, norm, reason)
 
 
 def minimize_many(
@@ -320,7 +320,7 @@ class _FineSearch:
         return self._iterate[0]
 
     @property
-    def reached(self) -> tuple[float, float]:
+    def end(self) -> tuple[float, float]:
         """Objective and gradient norm at the last iterate."""
         assert self._iterate is not None
         return self._iterate[1], float(np.linalg.norm(self._iterate[2]))

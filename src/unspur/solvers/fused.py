@@ -1,10 +1,11 @@
 """`LogisticLosses` on a GPU, by kernels that know how few lines there are.
 
-Of one or two lines, each program holds a few rows at a time, in their stored type, and computes losses and gradients in
-one pass (`launched`). Of more, such as the twelve of five folds and all rows, gradients do not fit beside the rows: one
-kernel computes the logits and another one the gradients, each by one pass at the speed of memory, where a library pads
-so few lines to a multiple of what they are (`launched_in_two`). Sums of each program go to a line of their own, and
-lines are added in float64 without atomics, so results are reproducible. `LogisticLosses.__call__` is the reference.
+A *line* is one label under one weighting. With one or two lines, each program holds a few rows at a time, in their
+stored type, and computes losses and gradients in one pass (`launched`). With more, such as the twelve of five folds and
+all rows, gradients do not fit beside the rows. Then one kernel computes the logits and another one the gradients, each
+in one pass at the speed of memory (`launched_in_two`); a library pads so few lines to a multiple of their number. Sums
+of each program go to a line of their own, and lines are added in float64 without atomics, so results are reproducible.
+`LogisticLosses.__call__` is the reference.
 """
 
 from __future__ import annotations

@@ -409,15 +409,15 @@ class ScoresWithinGroups:
 
 
 def own_scores(scores: RowSource, folds: int) -> Summable:
-    """Of each held-out row, its scores along the directions of its own fold; `folds` columns of `scores` each.
+    """The scores of each held-out row along the directions of its own fold; `folds` columns of `scores` each.
 
-    Of many rows in memory they are sorted by group.
+    Many rows in memory are sorted by group.
     """
     if type(scores) is MemoryRows and scores.n_rows >= MIN_GROUPED_ROWS:
-        return GroupedRows(scores.z, scores.columns, folds)
+        return GroupedRows(scores.z, scores.labels, folds)
     pick = FoldScore(tuple(range(0, scores.n_features, folds)), folds)
     if type(scores) is MemoryRows:
-        return MemoryRows(pick(scores.columns.block(scores.z, slice(None))).T, scores.columns)
+        return MemoryRows(pick(scores.labels.block(scores.z, slice(None))).T, scores.labels)
     return MappedRows(scores, lambda block: pick(block).T)
 
 

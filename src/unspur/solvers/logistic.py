@@ -40,10 +40,10 @@ from unspur._arrays import (
     empty64,
     forward,
     namespace,
+    sum64,
     sum_by,
     take_rows,
     to_device_like,
-    total,
 )
 from unspur._resources import one_scipy_thread
 from unspur._typing import Array, FloatArray, IntArray
@@ -160,8 +160,8 @@ class LogisticLosses:
         residual *= omega
         losses *= omega
         out = empty64((n_weightings, q, 2 + d), z)
-        out[..., 0] = total(losses, 2)
-        out[..., 1] = total(residual, 2)
+        out[..., 0] = sum64(losses, 2)
+        out[..., 1] = sum64(residual, 2)
         gradient = empty64((n_models, d), z)
         backward(z, astype_like(residual.reshape(n_models, -1), z), gradient)
         out[..., 2:] = gradient.reshape(n_weightings, q, d)

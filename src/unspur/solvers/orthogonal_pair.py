@@ -185,10 +185,6 @@ class PairSpace:
             return a
         return np.asarray(a - (a @ self.forbidden) @ self.forbidden.T)
 
-    def coordinates(self, weights: FloatArray) -> FloatArray:
-        """Allowed coordinates of weights, shape (..., r)."""
-        return self.project(self.spectrum.unit * (weights @ self.spectrum.axes))
-
 
 @dataclass(frozen=True, slots=True)
 class PairLosses:
@@ -493,15 +489,9 @@ class PairDescent:
         self.gtol, self.rounding = tol * self.scale, rounding * self.scale
         self.n_evaluations = 0
 
-    def setup(self, given: Pair | None, warm_start: WarmStart) -> None:
-        """Set `starts`: to a given pair, or to the solutions of the quadratic model."""
-        exact = None
-        if given is not None:
-            x = np.concatenate([self.space.coordinates(given.weights).ravel(), given.intercepts])
-            exact = retract(x, self.model_at_zero)
-        if exact is not None:
-            self.starts = [exact]
-        elif self.constrained:
+    def setup(self, warm_start: WarmStart) -> None:
+        """Set `starts` to the solutions of the quadratic model."""
+        if self.constrained:
             models = [None if pair is None else pair.local for pair in warm_start]
             self.starts = best_of_model(self.space, self.slopes, models)
         else:
@@ -631,26 +621,11 @@ class PairDescent:
         return Pair(self.space.spectrum.weights(a), x[-2:], outcome, local)
 
 
-def solve_pair(
-    rows: RowSource,
-    weighting: Weighting,
-    space: PairSpace,
-    *,
-    start: Pair | None = None,
-    tol: float = 1e-6,
-    max_iter: int = 1000,
-) -> Pair:
-    """Orthogonal weights for both labels in one space; see `solve_pairs`."""
-    losses = PairLosses(rows, space.spectrum, (weighting,))
-    return solve_pairs(losses, [space], losses.at_zero(), starts=[start], tol=tol, max_iter=max_iter)[0]
-
-
 def solve_pairs(
     losses: PairLosses,
     spaces: Sequence[PairSpace],
     at_zero: tuple[FloatArray, FloatArray],
     *,
-    starts: Sequence[Pair | None] | None = None,
     warm_start: Sequence[WarmStart] | None = None,
     tol: float = 1e-6,
     max_iter: int = 1000,
@@ -660,7 +635,6 @@ def solve_pairs(
     Parameters
     ----------
     at_zero : result of ``losses.at_zero()``.
-    starts : starting points instead of the solution of the quadratic model.
     warm_start : for each weighting and each label, the solution of a problem with another weight decay or other
         excluded directions, which improves the model.
     tol : bound on the norm of the Lagrangian gradient, relative to the gradient at zero weights.
@@ -679,7 +653,7 @@ def solve_pairs(
             outcome = Outcome(True, "no label has a linear trace in these rows", chance, 0.0, 1)
             found[k] = Pair(np.zeros((2, d)), np.zeros(2), outcome)
             continue
-        descent.setup(None if starts is None else starts[k], (None, None) if warm_start is None else warm_start[k])
+        descent.setup((None, None) if warm_start is None else warm_start[k])
         descents[k] = descent
     _run_in_lockstep(losses, descents)
     return [found[k] if k in found else descents[k].finalize(dtype) for k in range(len(spaces))]

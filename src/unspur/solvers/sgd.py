@@ -112,73 +112,51 @@ def solve_pair_by_sgd(
 
     Batches are drawn by `weighting`; after each epoch the loss of the rows weighted by `validation` is measured, and
     the best weights are kept once it has not improved for `patience` epochs. The main-task weights are those of
-    ``(I − P_{w_s}) u``. The objective reported is the best validation loss. For one label `only`, weights are (1, d).
+    ``(I − P_{w_s}) u``. The objective reported is the best validation loss, and one clearly above chance is a failure.
+    For one label `only`, weights are (1, d).
     """
-    problem = _LabelProblem(rows, weighting, validation, centre, excluded, settings, only, inverse_factor)
-    return Pair(*problem.solve(rng))
+    q = 2 if only is None else 1
+    equal = Weighting(np.ones_like(weighting.factor))
 
-
-@dataclass(frozen=True, slots=True)
-class _LabelProblem:
-    """Logistic regression of the label `only`, or of both labels with weights that are orthogonal (None)."""
-
-    rows: RowSource
-    weighting: Weighting
-    validation: Weighting
-    centre: FloatArray
-    excluded: Subspace
-    settings: SGDSettings
-    only: int | None
-    inverse_factor: FloatArray | None = None
-
-    def on_rows(self, weights: FloatArray) -> FloatArray:
-        """Weights (q, d), or a gradient in them, through the symmetric matrix."""
-        return weights if self.inverse_factor is None else weights @ self.inverse_factor
-
-    def weights(self, parameters: FloatArray) -> FloatArray:
+    def weights_of(theta: FloatArray) -> FloatArray:
         """Weights (q, d) of the parameters (q, d)."""
-        return effective_weights(parameters) if self.only is None else parameters
+        return effective_weights(theta) if only is None else theta
 
-    def gradient(self, parameters: Parameters, block: Block) -> Parameters:
+    def on_rows(weights: FloatArray) -> FloatArray:
+        """Weights, or a gradient in them, through the symmetric matrix."""
+        return weights if inverse_factor is None else weights @ inverse_factor
+
+    def gradient(parameters: Parameters, block: Block) -> Parameters:
         """Mean gradient of a batch, with weight decay."""
         theta, intercepts = parameters
         batch = replace(block, weight=np.full(len(block.cell), 1.0 / len(block.cell)))
-        equal = Weighting(np.ones_like(self.weighting.factor))
-        weights = self.weights(theta)
-        on_rows = self.on_rows(weights)
-        losses = LogisticLosses.of_one(on_rows, intercepts[:, 0], self.centre, equal, centred=True, only=self.only)
-        sums = losses(batch)[0]
-        slopes = self.on_rows(sums[:, 2:])
-        slopes = chain_to_parameters(theta, slopes) if self.only is None else slopes
-        decay = self.settings.weight_decay
-        return self.excluded.reject((slopes + decay * theta).T).T, sums[:, 1:2] + decay * intercepts
+        weights = on_rows(weights_of(theta))
+        sums = LogisticLosses.of_one(weights, intercepts[:, 0], centre, equal, centred=True, only=only)(batch)[0]
+        slopes = on_rows(sums[:, 2:])
+        slopes = chain_to_parameters(theta, slopes) if only is None else slopes
+        decay = settings.weight_decay
+        return excluded.reject((slopes + decay * theta).T).T, sums[:, 1:2] + decay * intercepts
 
-    def validation_loss(self, weights: FloatArray, intercepts: FloatArray) -> float:
+    def validation_loss(weights: FloatArray, intercepts: FloatArray) -> float:
         """Loss of the validation rows, both labels together."""
-        on_rows = self.on_rows(weights)
-        losses = LogisticLosses.of_one(on_rows, intercepts, self.centre, self.validation, only=self.only)
-        return float(self.rows.sum(losses)[0, :, 0].sum())
+        losses = LogisticLosses.of_one(on_rows(weights), intercepts, centre, validation, only=only)
+        return float(rows.sum(losses)[0, :, 0].sum())
 
-    def solve(self, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, Outcome]:
-        """Weights (q, d), intercepts (q,), and the outcome; a loss clearly above chance is a failure."""
-        q = 2 if self.only is None else 1
-        start = (np.tile(_first_weights(self.excluded), (q, 1)), np.full((q, 1), FIRST_WEIGHT))
+    def watch(parameters: Parameters) -> float:
+        return validation_loss(weights_of(parameters[0]), parameters[1][:, 0])
 
-        def watch(parameters: Parameters) -> float:
-            return self.validation_loss(self.weights(parameters[0]), parameters[1][:, 0])
-
-        run = _run(self.rows, self.weighting, self.settings, rng, start, self.gradient, watch)
-        weights, intercepts = self.weights(run.parameters[0]), run.parameters[1][:, 0]
-        chance = self.validation_loss(np.zeros_like(weights), np.zeros(q))
-        improved = bool(run.value <= MAX_LOSS_OVER_CHANCE * chance)
-        reason = run.reason(self.settings)
-        if not improved:
-            reason = (
-                f"diverged: the validation loss is {run.value:.3g} after {run.epochs} epochs, "
-                f"and {chance:.3g} at zero weights"
-            )
-        outcome = Outcome(improved, reason, run.value, float("nan"), run.epochs, "Lower learning_rate.")
-        return weights, intercepts, outcome
+    start = (np.tile(_first_weights(excluded), (q, 1)), np.full((q, 1), FIRST_WEIGHT))
+    run = _run(rows, weighting, settings, rng, start, gradient, watch)
+    weights, intercepts = weights_of(run.parameters[0]), run.parameters[1][:, 0]
+    chance = validation_loss(np.zeros_like(weights), np.zeros(q))
+    improved, reason = bool(run.value <= MAX_LOSS_OVER_CHANCE * chance), run.reason(settings)
+    if not improved:
+        reason = (
+            f"diverged: the validation loss is {run.value:.3g} after {run.epochs} epochs, "
+            f"and {chance:.3g} at zero weights"
+        )
+    outcome = Outcome(improved, reason, run.value, float("nan"), run.epochs, "Lower learning_rate.")
+    return Pair(weights, intercepts, outcome)
 
 
 def _first_weights(excluded: Subspace) -> FloatArray:

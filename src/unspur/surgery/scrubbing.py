@@ -215,8 +215,8 @@ def fit_sums(remover: Any, survey: Survey, visits: Iterator[tuple[Batch, Any]]) 
         main = class_label(batch.y, "y", n, classes=task) if task else None
         targets = concepts.columns if main is None else np.concatenate([concepts.columns, indicators(main)])
         weight = np.ones(n) if weights is None else weights[concepts.group, 0 if main is None else main.codes]
-        columns = RowLabels(targets, np.zeros(n, dtype=np.intp), weight, 0)
-        moments = Covariances.of(rows_of(rows, columns), in_float64=True)
+        labels = RowLabels(targets, np.zeros(n, dtype=np.intp), weight, 0)
+        moments = Covariances.of(rows_of(rows, labels), in_float64=True)
         total = moments if total is None else total.merge(moments)
         one = fingerprint(row_hashes(rows))
         seen = merged_fingerprints(seen, one) if seen else one
@@ -602,7 +602,7 @@ def _run(
 class _OutputSums:
     """Sums of divergences and of log probabilities over tokens, or over sequences for logits of sequences.
 
-    Of models without logits, sums of cosines between last hidden states.
+    For models without logits, sums of cosines between last hidden states.
     """
 
     def __init__(self) -> None:

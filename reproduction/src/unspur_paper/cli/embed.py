@@ -63,7 +63,7 @@ def embed_command(
     correlation are drawn later, by experiments. Texts are embedded by their [CLS] token, as in the paper, unless
     --pooling names another way.
 
-    A run that is stopped goes on where it was when the command is given again.
+    To resume a stopped run, run the same command again.
 
     Example:
       unspur-paper embed waterbirds --root data --encoder efficientnet-lite0

@@ -177,7 +177,7 @@ def finetune_command(
     split (train, validation, test). All weights are trained, by the paper's settings for that dataset unless others are
     given. The network itself is kept beside the store, and `--encoder` of other commands takes its folder.
 
-    A run that is stopped goes on where it was when the command is given again.
+    To resume a stopped run, run the same command again.
 
     Example:
       unspur-paper finetune waterbirds --root data --encoder efficientnet-lite0 \

@@ -85,7 +85,7 @@ def reproduce_command(
 
     NAMES are names of --list ("toy" means all on Toy), or TOML files of your own.
 
-    A run that is stopped goes on where it was when the command is given again.
+    To resume a stopped run, run the same command again.
 
     Example:
       unspur-paper reproduce toy-ood --preset exact --runs 20

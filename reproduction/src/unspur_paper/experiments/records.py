@@ -192,8 +192,8 @@ def _decode(text: bytes, key: str) -> Record:
 
 
 def _write(path: Path, text: bytes) -> None:
-    # Not unspur.io.atomic: a record may stand for an hour of computing, so it goes to the disk (fsync) before it counts
-    # as stored.
+    # Not unspur._files.atomic: a record may stand for an hour of computing, so it goes to the disk (fsync) before it
+    # counts as stored.
     temporary = path.with_name(temporary_name())
     try:
         with temporary.open("xb") as file:

@@ -653,7 +653,7 @@ def audit_lines(findings: Findings) -> list[dict[str, Any]]:
             "name": formatting.clipped(column.name, 80),
             "flagged": column.flagged,
             "removed": column.name in findings.concepts,
-            "travels": told(column.association, 1.0, 2),
+            "association": told(column.association, 1.0, 2),
             "visible": ("–", "") if column.visibility is None else told(column.visibility, 100.0, 0),
             "gap": told(column.gap, 100.0, 1),
             "verdict": "; ".join((column.verdict, *column.notes)),

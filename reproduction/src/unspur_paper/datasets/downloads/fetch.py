@@ -62,7 +62,7 @@ def fetch(
     part, note = _beside(target, ".part"), _beside(target, ".json")
     if target.exists():  # whole, but not used up: the earlier call died later on, or was told to keep it
         with suppress(ChecksumError):
-            if to_host(url, target):
+            if is_complete(url, target):
                 return checked(target, checksum, stated_by)
         target.unlink()
     _persist(url, part, note, size, tries, pause)
@@ -75,7 +75,7 @@ def fetch(
     return seen
 
 
-def to_host(url: str, target: Path) -> bool:
+def is_complete(url: str, target: Path) -> bool:
     """Whether `target` is there as a whole, and from this address."""
     remote = _read(_beside(target, ".json"))
     return target.exists() and remote is not None and remote.url == url

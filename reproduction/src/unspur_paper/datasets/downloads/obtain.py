@@ -16,7 +16,7 @@ from unspur.exceptions import BusyError, InputError
 from unspur_paper.datasets.downloads.archives import unpack
 from unspur_paper.datasets.downloads.checksums import checked
 from unspur_paper.datasets.downloads.errors import ArchiveError
-from unspur_paper.datasets.downloads.fetch import fetch, forget, to_host
+from unspur_paper.datasets.downloads.fetch import fetch, forget, is_complete
 from unspur_paper.datasets.downloads.layout import Found, look, missing
 from unspur_paper.datasets.downloads.place import move_into, private
 from unspur_paper.datasets.downloads.publications import Archive, Part, Publication
@@ -106,7 +106,7 @@ def _finish(
     """What a process left to do that was killed when all was in its place: the record, and to clear up."""
     shutil.rmtree(staging_dir / f"{dataset.name}.unpacking", ignore_errors=True)
     remove_abandoned(root)
-    if all(isinstance(origin, Path) or to_host(origin, staging_dir / archive.file) for archive, origin in plan):
+    if all(isinstance(origin, Path) or is_complete(origin, staging_dir / archive.file) for archive, origin in plan):
         got = [_get(archive, origin, staging_dir, unverified, lambda _: None) for archive, origin in plan]
         _record(dataset, root, [one.receipt for one in got])
     if not keep_archive:  # some of it may be gone already
