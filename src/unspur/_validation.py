@@ -18,13 +18,14 @@ from sklearn.utils._param_validation import HasMethods, Interval, Options, StrOp
 from sklearn.utils.validation import validate_data
 
 from unspur._arrays import as_tensor, is_instance, to_numpy
+from unspur._reading import column_faults
 from unspur._text import brief, is_number
 from unspur._typing import Array, FloatArray
 from unspur.exceptions import ArgumentError, InputError, NotFiniteError
 from unspur.options import SGD, SOLVER
 from unspur.rows import FileRows, RowLabels, RowSource, backend_of, rows_of
 from unspur.solvers.sgd import SGDSettings
-from unspur.solvers.statistics import ColumnFaults
+from unspur.solvers.statistics import count_not_finite
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -199,10 +200,10 @@ def require_finite(estimator: BaseEstimator, z: Array, name: str = "X") -> None:
     if isinstance(rows, FileRows):
         rows.check()  # knows file and row group of a fault, and whether it has looked before
         return
-    faults = ColumnFaults.of(rows)
-    if faults:
+    counts = count_not_finite(rows)
+    if counts.any():
         names = getattr(estimator, "feature_names_in_", None)
-        found = faults.describe(None if names is None else list(names))
+        found = column_faults(counts, None if names is None else list(names))
         raise NotFiniteError(f"{name} must be finite; found {found}. Drop those rows or fill the values in.")
 
 

@@ -47,6 +47,7 @@ from unspur.labels import (
     class_label,
     dates_in,
     label_columns,
+    looks_missing,
     main_column,
     require_no_missing,
     seconds,
@@ -482,10 +483,14 @@ def _coded(values: Any) -> _Coded:
     unpooled[~missing] = inverse.reshape(-1)
     codes[~missing] = number[inverse.reshape(-1)]
     names = tuple(_short(value) for value in seen[kept])
-    notes: tuple[str, ...] = ()
+    notes = tuple(
+        f"{value!r} counts as a value, in {count:,} rows; pass None where the value is missing"
+        for value, count in zip(seen.tolist(), counts.tolist(), strict=True)
+        if looks_missing(value)
+    )
     if pooled := int((~kept).sum()):
         names += (_short(seen[~kept][0]) if pooled == 1 else "other",)
-        notes = (f"{pooled:,} rare values count as one",) if pooled > 1 else ()
+        notes += (f"{pooled:,} rare values count as one",) if pooled > 1 else ()
     return _Coded(codes, unpooled, names, "classes", notes)
 
 

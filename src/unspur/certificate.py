@@ -22,7 +22,6 @@ from unspur.subspace import AffineMap
 
 #: How far a share may be outside [0, 1] as a sum of weights.
 SHARE_TOL = 1e-9
-TASK_ALONE = "task, concept held fixed"
 USED_ROWS_HINT = "Were these rows, or copies of them, used to fit the removal?"
 #: Share of a probe's gain over chance before the removal above which the gain after it counts as kept.
 MIN_KEPT_GAIN_SHARE = 0.25
@@ -97,10 +96,11 @@ class Certificate:
         return f"{self.method}: {taken}, rank {self.rank} left, measured on {self.rows} rows"
 
     @property
-    def _pairs(self) -> dict[str, tuple[Leakage, Leakage]]:
-        """All probes of classes: of the concepts, then of the task."""
-        tasks = {"task": self.task, TASK_ALONE: self.task_alone}
-        return {**self.probe, **{name: pair for name, pair in tasks.items() if pair is not None}}
+    def _pairs(self) -> list[tuple[str, tuple[Leakage, Leakage]]]:
+        """All probes of classes by name: of the concepts, then of the task."""
+        task = "task" if "task" not in self.probe else "main label"
+        tasks = [(task, self.task), (f"{task}, concept held fixed", self.task_alone)]
+        return [*self.probe.items(), *((name, pair) for name, pair in tasks if pair is not None)]
 
     @property
     def _remarks(self) -> list[str]:
@@ -119,7 +119,7 @@ class Certificate:
                 f"{100 * after.low:.1f} – {100 * after.high:.1f}",
                 f"{after.p:.2g}",
             )
-            for name, (before, after) in self._pairs.items()
+            for name, (before, after) in self._pairs
         ]
         numbers: list[tuple[str, ...]] = [
             (name, f"{was.r2:.3f}", f"{now.r2:.3f}", "0", f"{now.low:.3f} – {now.high:.3f}", f"{now.p:.2g}")
@@ -130,7 +130,7 @@ class Certificate:
     @property
     def _interval(self) -> str:
         """Heading of the intervals."""
-        levels = [now.level for _, now in self._pairs.values()] + [now.level for _, now in self.numbers.values()]
+        levels = [now.level for _, (_, now) in self._pairs] + [now.level for _, now in self.numbers.values()]
         return f"after, {100 * max(levels, default=0.95):.3g} %"
 
     def _markup(self) -> list[MarkupTable]:
@@ -199,7 +199,7 @@ def certify(
 
     all_notes = list(notes)
     probe = _probe_labels(concepts, y, measure, all_notes)
-    task, task_alone = None, probe.pop(TASK_ALONE, None)
+    task, task_alone = None, _probe_task_alone(concepts, y, measure, all_notes)
     numbers = {name: columns[0] for name, columns in targets.items() if name not in concepts}
     measured = _probe_numbers(numbers, dates, measure, all_notes)
     if y is not None:
@@ -240,7 +240,7 @@ def certify(
 def _probe_labels(
     concepts: Mapping[str, ClassLabel], y: ClassLabel | None, measure: Callable[..., Any], notes: list[str]
 ) -> dict[str, tuple[Leakage, Leakage]]:
-    """Probes of the concepts, also with the task held fixed, and of the task alone; adds what could not be measured."""
+    """Probes of the concepts, also with the task held fixed; adds what could not be measured."""
     wanted: dict[str, tuple[ClassLabel, FloatArray | None]] = {}
     for name, labels in concepts.items():
         wanted[name] = (labels, None)
@@ -251,15 +251,25 @@ def _probe_labels(
             notes.append(f"{name}, task held fixed: not measured, since some combinations have no rows")
         else:
             wanted[f"{name}, task held fixed"] = (labels, weight)
-    if y is not None and concepts:
-        weight = _independence_weights(joint_label(list(concepts.values())), y)
-        if weight is not None:
-            wanted[TASK_ALONE] = (y, weight)
     probe: dict[str, tuple[Leakage, Leakage]] = {}
     for name, (labels, weight) in wanted.items():
         with _error_as_note(name, notes):  # a class too rare to be probed does not spoil the rest
             probe[name] = measure(labels, sample_weight=weight)
     return probe
+
+
+def _probe_task_alone(
+    concepts: Mapping[str, ClassLabel], y: ClassLabel | None, measure: Callable[..., Any], notes: list[str]
+) -> tuple[Leakage, Leakage] | None:
+    """Probes of the task with the concepts held fixed; None, and a note, if that could not be measured."""
+    weight = None
+    if y is not None and concepts:
+        weight = _independence_weights(joint_label(list(concepts.values())), y)
+    if weight is not None:
+        with _error_as_note("task, concept held fixed", notes):
+            found: tuple[Leakage, Leakage] = measure(y, sample_weight=weight)
+            return found
+    return None
 
 
 def _probe_numbers(

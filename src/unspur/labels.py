@@ -56,7 +56,7 @@ class ClassLabel:
     @property
     def values(self) -> Array:
         """The class of each row, shape (n,); None where it is missing."""
-        found = np.array(self.classes)[self.codes]
+        found = class_array(self.classes)[self.codes]
         if not self.present.all():
             found = found.astype(object)
             found[~self.present] = None
@@ -153,16 +153,20 @@ def _warn_of_another_type(known: Array, missing: Any, name: str, *, met: bool) -
 
 def _warn_of_missing_as_text(known: Array, seen: Array, missing: Any, name: str) -> None:
     """Warn if one of several classes is an empty text, or what becomes of NaN as text; not again of the code."""
-    texts = [value for value in seen.tolist() if isinstance(value, str) and value != str(missing)]
+    texts = [value for value in seen.tolist() if looks_missing(value) and value != str(missing)]
     for value in texts if len(seen) > 1 else []:
-        if not value.strip() or value in _MISSING_AS_TEXT:
-            warnings.warn(
-                f"{name} is {value!r} in {int(np.sum(known == value)):,} rows; these are treated as a class. If it "
-                f"stands for a missing value, pass None in these rows; of a concept, missing_concept={value!r} does "
-                "the same.",
-                MissingCodeWarning,
-                stacklevel=3,
-            )
+        warnings.warn(
+            f"{name} is {value!r} in {int(np.sum(known == value)):,} rows; these are treated as a class. If it "
+            f"stands for a missing value, pass None in these rows; of a concept, missing_concept={value!r} does "
+            "the same.",
+            MissingCodeWarning,
+            stacklevel=3,
+        )
+
+
+def looks_missing(value: Any) -> bool:
+    """Whether a value is an empty text, or what becomes of NaN as text."""
+    return isinstance(value, str) and (not value.strip() or value in _MISSING_AS_TEXT)
 
 
 def joint_label(labels: Sequence[ClassLabel]) -> ClassLabel:
@@ -437,11 +441,7 @@ def _column(values: Array, name: str, n_rows: int) -> Array:
     if values is None:
         raise LabelError("{label} is missing: it is needed to tell the concept from the task.", label=name)
     require_values(values, name)
-    array = _as_array(values)
-    if array.dtype.kind == "S":
-        array = np.char.decode(array, "utf-8", "replace")
-    elif array.dtype.kind == "T":
-        array = array.astype(object)
+    array = as_labels(values)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1:
@@ -472,11 +472,22 @@ def _column(values: Array, name: str, n_rows: int) -> Array:
     return array
 
 
-def _as_array(values: Array) -> Array:
-    """Like numpy.asarray, but numbers beside strings stay numbers."""
+def as_labels(values: Any) -> Array:
+    """Like numpy.asarray, but numbers beside strings and large whole numbers stay what they are, and bytes are text."""
     if isinstance(values, list | tuple) and len({isinstance(value, str) for value in values}) == 2:
         return np.array(values, dtype=object)
-    return np.asarray(to_numpy(values))
+    array = class_array(values) if isinstance(values, list | tuple) else np.asarray(to_numpy(values))
+    if array.dtype.kind == "S":
+        return np.char.decode(array, "utf-8", "replace")
+    return array.astype(object) if array.dtype.kind == "T" else array
+
+
+def class_array(classes: Sequence[Any]) -> Array:
+    """The classes as an array: whole numbers on both sides of 2⁶³ become uint64, not floats that make them equal."""
+    array = np.array(classes)
+    if array.dtype.kind == "f" and all(isinstance(value, int) for value in classes):
+        return np.array(classes, dtype=np.uint64 if min(classes) >= 0 else object)
+    return array
 
 
 def missing_values(array: Array, code: Any) -> BoolArray:

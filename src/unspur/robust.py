@@ -43,6 +43,7 @@ from unspur.clusters import (
 from unspur.exceptions import InputError, UsedRowsWarning
 from unspur.heads import HEADS, GroupWeighted
 from unspur.heads.base import Head, HeadData, LinearClassifier, decode_head_arguments, with_duplicates_as_clusters
+from unspur.labels import class_array
 from unspur.options import from_flat_parameters, storable
 from unspur.removers import JSE, Remover, read_saved
 from unspur.removers.base import output_of, plain_parameters, require_numbers
@@ -376,7 +377,7 @@ def _saved_classes(values: list[Any], known: tuple[Any, ...]) -> Array:
     if known and list(map(str, known)) != list(map(str, values)):
         raise ValueError("the classes of its head are not those of the removal")
     longest = max(len(value) if isinstance(value, str) else 1 for value in values)
-    return np.array(values, dtype=object if longest * len(values) > MAX_CLASS_CHARACTERS else None)
+    return np.array(values, dtype=object) if longest * len(values) > MAX_CLASS_CHARACTERS else class_array(values)
 
 
 def _require_no_removed_component(removal: AffineMap, coef: FloatArray) -> None:

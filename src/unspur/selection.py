@@ -447,7 +447,7 @@ def _too_few(rows: LabelledData) -> str:
 
 def _notes_on_missing_groups(train: LabelledData, held_out_mask: BoolArray) -> tuple[str, ...]:
     """Notes on groups of the training rows that have no held-out rows."""
-    group = train.group
+    group = np.where(train.weight > 0, train.group, -1)
     missing_groups = np.setdiff1d(group[group >= 0], group[held_out_mask])
     rows, notes = np.bincount(group[group >= 0], minlength=1), []
     if single := int(np.sum(rows[missing_groups] == 1)):

@@ -229,9 +229,8 @@ def test_solution_satisfies_the_conditions_of_the_constrained_problem():
     """∇f_s + μ w_y = 0 and ∇f_y + μ w_s = 0 with one multiplier μ, and both intercepts stationary."""
     rows, weighting, space = toy_problem(rho=0.9)
     pair = solve_pair(rows, weighting, space, tol=1e-9)
-    x = np.concatenate(
-        [space.project(space.spectrum.unit * (pair.weights @ space.spectrum.axes)).ravel(), pair.intercepts]
-    )
+    spectrum = space.spectrum
+    x = np.concatenate([space.project(spectrum.unit * (pair.weights @ spectrum.axes)).ravel(), pair.intercepts])
     _, flat = PairLosses(rows, space.spectrum, (weighting,))(x[None], [0])
     gradient = (
         space.spectrum.unit**2 * space.spectrum.weights(flat[0, :-2].reshape(2, -1)) + penalty(space) * pair.weights

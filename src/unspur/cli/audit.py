@@ -143,7 +143,7 @@ def audit_command(
     result = replace(
         result,
         skipped={**result.skipped, **other_shapes},
-        notes=(*sampling_notes, *result.notes),
+        notes=(*sampling_notes, *_notes_on_features(row_options.file, columns, table), *result.notes),
         n_rows_total=n_rows_total,
     )
     label_files = {}
@@ -209,6 +209,21 @@ def _read(
     table = read_rows(row_options.file, names, ignore, where, **options)
     check_labels(table, row_options.main, ())
     return asked, table
+
+
+def _notes_on_features(file: str, columns: tuple[str, ...], table: Table) -> list[str]:
+    """A note on columns that would be audited without --column, and are features with it."""
+    from unspur.io.files import label_like_columns
+
+    features = set(table.features or ())
+    odd = [name for name in label_like_columns(file) if name in features] if columns and features else []
+    if not odd or len(odd) == len(features):  # pixels, for example, are all whole numbers
+        return []
+    named = ", ".join(odd[:5]) + (f" and {len(odd) - 5} more" if len(odd) > 5 else "")
+    return [
+        f"{named}: whole numbers, or with empty cells, and used as features, since --column names other columns. "
+        "Leave out with --ignore what is no feature."
+    ]
 
 
 def _sampled(table: Table, max_rows: int, seed: int) -> tuple[Table, list[str]]:

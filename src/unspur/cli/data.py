@@ -204,7 +204,7 @@ def labelled_rows(
     y, *labels = (
         replace(
             class_label(
-                table.label(given),
+                times_as_text(table.label(given)),
                 name + where,
                 n,
                 missing=missing.get(given),

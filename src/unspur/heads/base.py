@@ -33,7 +33,7 @@ from unspur._validation import (
     sgd_settings,
 )
 from unspur.exceptions import ArgumentError, LabelError
-from unspur.labels import ClassLabel, class_label, main_column, require_no_missing
+from unspur.labels import ClassLabel, class_array, class_label, main_column, require_no_missing
 from unspur.options import SGD, SOLVER
 from unspur.removers.seen_rows import hash_finite_rows
 from unspur.rows import StoredRows, backend_of, to_host
@@ -118,9 +118,11 @@ def decode_head_arguments(
     rows.require_classes("with a positive weight" + (" and a known concept" if needs_concept else ""))
     if keep_unknown:
         rows = decoded
-    given = train["y"].values if isinstance(train["y"], ClassLabel) else np.asarray(train["y"])
+    y = train["y"].values if isinstance(train["y"], ClassLabel) else train["y"]
+    given = class_array(y) if isinstance(y, list | tuple) else np.asarray(y)
     _require_text_or_numbers(rows.main, given)
-    classes = np.array(rows.main.classes, dtype=given.dtype if given.dtype.kind in "biufU" else None)
+    numbers_or_text = given.dtype.kind in "biufU"
+    classes = np.array(rows.main.classes, dtype=given.dtype) if numbers_or_text else class_array(rows.main.classes)
     if given.dtype.kind == "O" and classes.dtype.kind not in "biuf":  # numbers in a column of objects are numbers
         classes = np.array(rows.main.classes, dtype=object)
     known = rows.concept.classes if needs_concept else None

@@ -70,8 +70,9 @@ def infer_concept(head: Head, rows: LabelledData, rng: np.random.Generator) -> I
     """Infer the concept of rows where it is missing from those where it is known; None if it is missing nowhere.
 
     If there are several concepts, those that are known for a row are kept: combinations with other classes of them have
-    a probability of zero. If the concept cannot be predicted, the slope is zero, and a row has the shares of the labelled
-    rows of its main class. A linear head cannot use a concept that cannot be predicted either, so such rows do no harm.
+    a probability of zero. If the concept cannot be predicted, the slope is zero, and a row has the shares of the
+    labelled rows of its main class. A linear head cannot use a concept that cannot be predicted either, so such rows do
+    no harm.
 
     Parameters
     ----------

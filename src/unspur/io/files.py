@@ -31,6 +31,7 @@ from unspur._files import atomic
 from unspur._reading import (
     PARQUET,
     TEXT_TABLES,
+    column_faults,
     csv_table,
     first_names,
     quoted,
@@ -60,7 +61,7 @@ from unspur.io.table import (
 from unspur.rows import MemoryRows, RowLabels, StoredRows
 from unspur.rows.backends import ARRAY_READERS, find_files, parquet_below
 from unspur.rows.stored import NO_MEMORY_LIMIT, StoredNpy
-from unspur.solvers.statistics import ColumnFaults
+from unspur.solvers.statistics import count_not_finite
 
 #: Files that are read as a whole; rows of `ARRAY_READERS` and of Parquet files can stay where they are.
 IN_MEMORY_SUFFIXES = (".npz", *TEXT_TABLES)
@@ -122,9 +123,9 @@ def read_table(
         )
     if table.features is not None and not isinstance(table.Z, StoredRows):  # those are looked at where they are used
         none = np.zeros(len(table.Z), dtype=np.intp)
-        faults = ColumnFaults.of(MemoryRows(table.Z, RowLabels.of(none, none)))
-        if faults:
-            found = faults.describe(table.features)
+        counts = count_not_finite(MemoryRows(table.Z, RowLabels.of(none, none)))
+        if counts.any():
+            found = column_faults(counts, table.features)
             raise NotFiniteError(f"{path} must be finite; found {found}. Drop those rows or fill the values in.")
     return table
 

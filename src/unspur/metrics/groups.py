@@ -17,12 +17,12 @@ from scipy.special import betaincinv
 from scipy.stats import binom, norm
 from sklearn.utils.metadata_routing import MetadataRequest
 
-from unspur._arrays import renumbered, to_numpy, to_python
+from unspur._arrays import renumbered, to_python
 from unspur._extras import require
 from unspur._text import MarkupTable, brief, one_line
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import ArgumentError, InputError, LabelError
-from unspur.labels import ClassLabel, class_label, missing_values, named_concepts, series_name
+from unspur.labels import ClassLabel, as_labels, class_label, missing_values, named_concepts, series_name
 
 #: Most standard errors for which a p-value is computed (1e-299).
 MAX_STANDARD_ERRORS = 37.0
@@ -141,23 +141,28 @@ def paired_difference(before: Array, after: Array, group: Array | None = None, l
                                                     h = ½ (1 + (b + c) / n)
 
     h is half a step of b − c, which is one if most rows agree and two if all differ. With it the interval covers at
-    least at its level for two rows or more; without it a 95 % interval covers 93 % if few rows differ. It is not empty
-    if b = c = 0. With groups, each has such bounds l, u around its difference d, and those of the mean over k groups
-    are ``mean ∓ √Σ a² / k`` with a = d − l below and u − d above (Zou and Donner, 2008), neither less than half of
-    u − l.
+    least at its level for two rows or more (up to a level of 95 %); without it a 95 % interval covers 93 % if few rows
+    differ. It is not empty if b = c = 0. With groups, each has such bounds l, u around its difference d, and those of
+    the mean over k groups are ``mean ∓ √Σ a² / k`` with a = d − l below and u − d above (Zou and Donner, 2008), neither
+    less than half of u − l.
 
     Parameters
     ----------
     before, after : whether each prediction is right, shape (n,).
-    group : group of each row, shape (n,); groups then count the same. Without it, rows do.
+    group : group of each row, shape (n,); groups then count the same, and rows where it is missing (NaN, None) are
+        left out. Without it, rows count the same.
     """
     first, second = _answers(before, after)
     z = float(norm.isf(tail_probability(level)))
     if group is None:
         return PairedDifference(*_tango(int(np.sum(second & ~first)), int(np.sum(first & ~second)), len(first), z))
-    numbers = renumbered(np.asarray(group))
-    if numbers.shape != first.shape:
-        raise InputError(f"group has {len(numbers)} values for {len(first)} rows; every row needs one.")
+    groups = as_labels(group)
+    if groups.shape != first.shape:
+        raise InputError(f"group has {len(groups)} values for {len(first)} rows; every row needs one.")
+    known = ~missing_values(groups, None)
+    if not known.any():
+        raise InputError(f"group is missing in all {len(groups)} rows.")
+    first, second, numbers = first[known], second[known], renumbered(groups[known])
     better, worse, rows = (
         np.bincount(numbers, weights=counted).astype(int)
         for counted in (second & ~first, first & ~second, np.ones(len(first)))
@@ -174,7 +179,8 @@ def worst_difference(before: GroupAccuracy, after: GroupAccuracy, level: float =
     From the intervals l, u of the two, ``low = d − √((after − l')² + (u − before)²)`` and likewise above (Zou and
     Donner, 2008), which holds for independent accuracies. Accuracies on the same rows are correlated, so the interval
     is usually too wide. It is too narrow only if the second set is right on just those rows of the worst group that the
-    first has wrong: a 95 % interval then covers 91 % at worst.
+    first has wrong. In that case a 95 % interval covers as little as 92 % with 50 rows in the group, 88 % with 20 and
+    75 % with 7.
     """
     (low, high), (lower, higher) = before.worst_interval(level), after.worst_interval(level)
     change = after.worst - before.worst
@@ -642,7 +648,7 @@ def _label_among(
 
 def _right(y: Array, predicted: Array, classes: tuple[Any, ...]) -> Array:
     """Mask of correct predictions; LabelError if no prediction is one of the classes."""
-    truth, guess = np.asarray(to_numpy(y)).ravel(), np.asarray(to_numpy(predicted)).ravel()
+    truth, guess = as_labels(y).ravel(), as_labels(predicted).ravel()
     if truth.shape != guess.shape:
         raise LabelError(f"There are {len(guess)} predictions for {len(truth)} rows. Each row needs one.")
     if missing := int(missing_values(guess, None).sum()):

@@ -207,82 +207,70 @@ class FoldedRows:
         return self if rows is self.rows else FoldedRows(rows, CellCounts.of(rows, self.counts.keys, self.counts.names))
 
 
-@dataclass(frozen=True, slots=True)
-class HeldOutSplitter:
-    """Assigns folds without a validation set: `cv` folds, those of a splitter or a list, or one held-out share."""
+def reusable_cv(cv: Any) -> Any:
+    """`cv` for repeated use: the splits of a generator become a list."""
+    if cv is None:
+        raise InputError(
+            "cv=None is no longer supported (it held out one fifth of each group). Pass cv=0.2 for that, or cv=5 "
+            "for five folds."
+        )
+    return cv if isinstance(cv, Real) or hasattr(cv, "split") else list(cv)
 
-    cv: Any
-    rng: np.random.Generator
 
-    @property
-    def share(self) -> float | None:
-        """The share of each group that is held out once; None for folds."""
-        return float(self.cv) if isinstance(self.cv, Real) and not isinstance(self.cv, Integral) else None
+def _random_folds(
+    cv: Real, rng: np.random.Generator, group: IntArray, present: BoolArray, clusters: IntArray | None
+) -> IntArray:
+    """Fold of each row, stratified by group: 1…cv in turn, or 1 for the held-out share `cv` and 0 for the rest.
 
-    @property
-    def given(self) -> bool:
-        """Whether the folds come from a splitter or a list."""
-        return not isinstance(self.cv, Real)
+    Rows of a cluster share a fold.
+    """
+    fold = np.zeros(len(group), dtype=np.intp)
+    known = None if clusters is None else clusters[present]
+    if not isinstance(cv, Integral):
+        fold[present] = held_out_mask(group[present], float(cv), rng, known)
+        return fold
+    k = int(cv)
+    if known is not None:
+        fold[present] = 1 + folds_by_cluster(renumbered(known), group[present], np.full(k, 1.0 / k), rng)
+        return fold
+    for g in range(4):
+        members = rng.permutation(np.flatnonzero(present & (group == g)))
+        fold[members] = np.arange(len(members)) % k + 1
+    return fold
 
-    @staticmethod
-    def reusable_cv(cv: Any) -> Any:
-        """`cv` for repeated use: the splits of a generator become a list."""
-        if cv is None:
+
+def _folds_from_splits(cv: Any, group: IntArray, present: BoolArray, clusters: IntArray | None) -> IntArray:
+    """Folds from a splitter, whose y is the group and whose groups are the clusters, or from (train, test) pairs.
+
+    Directions are estimated from all rows outside the test set, so `train` must be those.
+    """
+    fold = np.zeros(len(group), dtype=np.intp)
+    for k, (train, test) in enumerate(splits_from_cv(cv, group, clusters), start=1):
+        fold[test] = k
+        times = np.bincount(train, minlength=len(fold))[present & (fold != k)]
+        if np.any(times != 1):
+            left_out = int(np.sum(times == 0))
+            what = f"{left_out} rows are neither in the training set nor in the test set of split {k}"
+            if not left_out:
+                what = f"{np.sum(times > 1)} rows are more than once in the training set of split {k}"
             raise InputError(
-                "cv=None is no longer supported (it held out one fifth of each group). Pass cv=0.2 for that, or cv=5 "
-                "for five folds."
+                f"cv: {what}, but directions are estimated from every row outside the test set, once. Leave rows "
+                "out of X, or pass clusters= to keep rows that belong together on one side. For rows ordered in "
+                "time, pass the later ones as a validation set (X_val, y_val, concept_val)."
             )
-        return cv if isinstance(cv, Real) or hasattr(cv, "split") else list(cv)
-
-    def folds(self, group: IntArray, present: BoolArray, clusters: IntArray | None = None) -> IntArray:
-        """Fold of each row, stratified by group: 1…cv in turn, or 1 for the held-out share and 0 for the rest.
-
-        Rows of a cluster share a fold, unless a splitter or a list puts them into several.
-        """
-        fold = np.zeros(len(group), dtype=np.intp)
-        if self.given:
-            return self._folds_from_splits(fold, group, present, clusters)
-        known = None if clusters is None else clusters[present]
-        if self.share is not None:
-            fold[present] = held_out_mask(group[present], self.share, self.rng, known)
-            return fold
-        k = int(self.cv)
-        if known is not None:
-            code = renumbered(known)
-            fold[present] = 1 + folds_by_cluster(code, group[present], np.full(k, 1.0 / k), self.rng)
-            return fold
-        for g in range(4):
-            members = self.rng.permutation(np.flatnonzero(present & (group == g)))
-            fold[members] = np.arange(len(members)) % k + 1
-        return fold
-
-    def _folds_from_splits(
-        self, fold: IntArray, group: IntArray, present: BoolArray, clusters: IntArray | None
-    ) -> IntArray:
-        """Folds from a splitter, whose y is the group and whose groups are the clusters, or from (train, test) pairs.
-
-        Directions are estimated from all rows outside the test set, so `train` must be those.
-        """
-        for k, (train, test) in enumerate(splits_from_cv(self.cv, group, clusters), start=1):
-            fold[test] = k
-            times = np.bincount(train, minlength=len(fold))[present & (fold != k)]
-            if np.any(times != 1):
-                left_out = int(np.sum(times == 0))
-                what = f"{left_out} rows are neither in the training set nor in the test set of split {k}"
-                if not left_out:
-                    what = f"{np.sum(times > 1)} rows are more than once in the training set of split {k}"
-                raise InputError(
-                    f"cv: {what}, but directions are estimated from every row outside the test set, once. Leave rows "
-                    "out of X, or pass clusters= to keep rows that belong together on one side. For rows ordered in "
-                    "time, pass the later ones as a validation set (X_val, y_val, concept_val)."
-                )
-        return fold
+    return fold
 
 
 def assign_folds(
-    problem: Problem, splitting: HeldOutSplitter, *, by_group: bool, smallest_group: int, needs_y: bool = True
+    problem: Problem,
+    cv: Any,
+    rng: np.random.Generator,
+    *,
+    by_group: bool,
+    smallest_group: int,
+    needs_y: bool = True,
 ) -> FoldedRows:
-    """Assign folds, and check that every group can be estimated and tested.
+    """Assign folds, and check that every group can be estimated and tested; with validation rows, `cv` is not used.
 
     Without y the concept takes its place, so that every row has a group.
     """
@@ -298,10 +286,11 @@ def assign_folds(
     clusters = train.clusters
     if validation is None:
         group = 2 * y.codes + concept.codes
-        fold = _folds(splitting, group, present, clusters, train.clusters_are_duplicates)
+        fold = _folds(cv, rng, group, present, clusters, train.clusters_are_duplicates)
         labels = RowLabels.of(y.codes, concept.codes, train.weight, fold)
         rows: RowSource = rows_of(train.X, labels)
-        more = "" if splitting.share is None else " a larger share to hold out ({cv} holds out all in turn),"
+        folds = isinstance(cv, Integral) or not isinstance(cv, Real)
+        more = "" if folds else " a larger share to hold out ({cv} holds out all in turn),"
         mostly_missing = _INFER if np.mean(concept.present) < 0.5 else ""
         remedy = Message(
             "Pass more rows of that group," + more + " or a validation set with {X_val}." + mostly_missing, _HOLD_OUT
@@ -324,18 +313,24 @@ def assign_folds(
     held_out = HeldOutClusters.of(clusters, labels.cell, labels.weight, by_group=by_group)
     copies = train.clusters_are_duplicates if validation is None else validation.clusters_are_duplicates
     require_clusters(held_out, counts.names, smallest=smallest_group, remedy=remedy, copies=copies, about=problem.title)
-    if validation is None and isinstance(splitting.cv, Integral):
-        _warn_if_few_clusters(held_out, counts.names, int(splitting.cv))
+    if validation is None and isinstance(cv, Integral):
+        _warn_if_few_clusters(held_out, counts.names, int(cv))
     return FoldedRows(rows, counts, held_out)
 
 
 def _folds(
-    splitting: HeldOutSplitter, group: IntArray, present: BoolArray, clusters: IntArray | None, copies: bool
+    cv: Any,
+    rng: np.random.Generator,
+    group: IntArray,
+    present: BoolArray,
+    clusters: IntArray | None,
+    copies: bool,
 ) -> IntArray:
     """Fold of each row; raises if given folds split a cluster, and warns if they split copies of a row."""
-    given = splitting.given
-    fold = splitting.folds(group, present, None if given and copies else clusters)
-    if clusters is None or not given:
+    if isinstance(cv, Real):
+        return _random_folds(cv, rng, group, present, clusters)
+    fold = _folds_from_splits(cv, group, present, None if copies else clusters)
+    if clusters is None:
         return fold
     torn = split_clusters(clusters[present], fold[present])
     if len(torn) and copies:

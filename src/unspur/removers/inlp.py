@@ -29,10 +29,10 @@ from unspur.removers.direction_remover import (
     DirectionRemover,
     FitData,
     FoldedRows,
-    HeldOutSplitter,
     Problem,
     assign_folds,
     fit_each_concept,
+    reusable_cv,
 )
 from unspur.removers.joint import EstimatedPair, FoldEstimates, SearchResult, choose_weight_decay, left_out_folds
 from unspur.rows import CONCEPT, backend_of
@@ -154,7 +154,7 @@ class INLP(DirectionRemover):
             if not needs_y:
                 _require_concept_differs_from_task(data.train, y)
             inside, span = data.to_span_coordinates() if SGD.of(self.solver) is None else (data, None)
-            found = fit_each_concept(inside, functools.partial(self._fit_binary, HeldOutSplitter.reusable_cv(self.cv)))
+            found = fit_each_concept(inside, functools.partial(self._fit_binary, reusable_cv(self.cv)))
             removal = AffineMap.removing(found.spurious, found.centre)
             self._set_fitted(data, found, span, removal, found.spurious, Subspace.empty(removal.ambient))
             self.warn_if_nothing_removed(self.max_directions)
@@ -168,7 +168,8 @@ class INLP(DirectionRemover):
         rng = generator(self.random_state)
         data = assign_folds(
             problem,
-            HeldOutSplitter(cv, rng),
+            cv,
+            rng,
             by_group=self.tests == "group",
             smallest_group=self.smallest_group,
             needs_y=problem.train.y is not None,

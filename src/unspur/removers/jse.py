@@ -41,11 +41,11 @@ from unspur.removers.direction_remover import (
     DirectionRemover,
     FitData,
     FoldedRows,
-    HeldOutSplitter,
     Problem,
     assign_folds,
     first_problem,
     fit_each_concept,
+    reusable_cv,
 )
 from unspur.removers.joint import (
     NO_LIMIT,
@@ -358,16 +358,16 @@ class JSE(DirectionRemover):
 
     def _fit_in_metric(self, data: FitData) -> tuple[ConceptFits, Metric | None]:
         """Fit in the given metric, or in each of the grid and keep the best; the metric is None for the Euclidean."""
-        cv, folded = HeldOutSplitter.reusable_cv(self.cv), dict[Any, FoldedRows]()
+        cv, folded = reusable_cv(self.cv), dict[Any, FoldedRows]()
 
         def in_folds(problem: Problem, rng: np.random.Generator) -> FoldedRows:
             """The rows of a problem in folds, kept for the next metric; not for SGD, which draws after the folds."""
             labels = problem.train.concept, problem.train.main
             key = tuple((label.name, label.of_class) for label in labels)
             if key not in folded or SGD.of(self.solver):
-                by_group, splitter = self._variant.tests == "group", HeldOutSplitter(cv, rng)
+                by_group = self._variant.tests == "group"
                 folded.clear()  # columns of many classes would take more memory than the rows
-                found = assign_folds(problem, splitter, by_group=by_group, smallest_group=self.smallest_group)
+                found = assign_folds(problem, cv, rng, by_group=by_group, smallest_group=self.smallest_group)
                 folded[key] = replace(found, geometries={} if self.metric == "auto" else None)
             return folded[key]
 

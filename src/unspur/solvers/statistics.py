@@ -17,7 +17,6 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from unspur._arrays import cast, namespace, sum_by, to_device, to_device_like
-from unspur._reading import column_faults
 from unspur._typing import Array, BoolArray, FloatArray
 from unspur.exceptions import GroupSizeError, InputError
 from unspur.rows import Block, RowSource, Weighting
@@ -195,30 +194,16 @@ def _not_finite(block: Block) -> Array:
         return 1.0 * ~namespace(block.z).isfinite(block.z.sum())
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnFaults:
-    """Counts of NaN and of infinity per column, shape (2, d)."""
+def count_not_finite(rows: RowSource) -> FloatArray:
+    """Counts of NaN and of infinity per column, shape (2, d): one pass, and a second one only if there are any."""
+    if not rows.sum(_not_finite):
+        return np.zeros((2, rows.n_features))
 
-    counts: FloatArray
+    def counts(block: Block) -> Array:
+        xp = namespace(block.z)
+        return cast(xp.stack([xp.isnan(block.z).sum(0), xp.isinf(block.z).sum(0)]), np.float64)
 
-    @classmethod
-    def of(cls, rows: RowSource) -> ColumnFaults:
-        """One pass, and a second one only if the sum of a block is not finite."""
-        if not rows.sum(_not_finite):
-            return cls(np.zeros((2, rows.n_features)))
-
-        def faults(block: Block) -> Array:
-            xp = namespace(block.z)
-            return cast(xp.stack([xp.isnan(block.z).sum(0), xp.isinf(block.z).sum(0)]), np.float64)
-
-        return cls(rows.sum(faults))
-
-    def __bool__(self) -> bool:
-        return bool(self.counts.any())
-
-    def describe(self, names: list[str] | None = None) -> str:
-        """For instance ``3 NaN in column 7; 1 infinity in column 'age'`` (the first few columns)."""
-        return column_faults(self.counts, names)
+    return np.asarray(rows.sum(counts))
 
 
 @dataclass(frozen=True, slots=True)

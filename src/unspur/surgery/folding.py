@@ -453,6 +453,11 @@ class FoldedNetwork:
         lines += [
             f"{layer}: not folded, because not only linear maps read its output" for layer in self.remaining.layers
         ]
+        if before_readers := [layer for layer, into in self.folded.items() if layer not in into]:
+            lines.append(
+                f"The outputs of {', '.join(before_readers)} themselves are not cleaned. If you use them (hidden "
+                "states), fold with a batch for which the model returns them, such as one with output_hidden_states=True"
+            )
         if self.remaining.layers:
             lines.append("Use the model inside: with folded.remaining.attach(folded.model)")
         return "\n".join(lines)

@@ -304,6 +304,10 @@ class Scrubbing:
         before an MLP, or before the head). A block whose output also goes along the residual connection, or into a
         norm, keeps its hook.
 
+        What the model returns for `batch` is the same as with hooks. The output of a layer whose removal was folded
+        into its readers is not cleaned itself. So if you use hidden states, let the model return them for `batch`, for
+        example by ``output_hidden_states=True``.
+
         Parameters
         ----------
         model : the model that was scrubbed, without hooks.
