@@ -477,3 +477,16 @@ def test_few_large_clusters_do_not_look_like_an_association():
     equal = np.full(300, 8)
     assert rejected(equal) < 0.08  # the controls
     assert rejected(equal, agree=0.5) > 0.95
+
+
+@pytest.mark.parametrize("value", ["", "nan"])
+def test_text_that_stands_for_a_missing_value_is_noted(rows, value):
+    X, y, place = rows[:3]
+    column = np.array(["sea", "wood"], dtype=object)[place]
+    column[::3] = value
+    found = audit(X, y, {"place": column}, random_state=0).columns[0]
+    assert found.notes == (
+        f"{value!r} counts as a value, in {len(column[::3]):,} rows; pass None where the value is missing",
+    )
+    column[::3] = None
+    assert audit(X, y, {"place": column}, random_state=0).columns[0].notes == ()  # control

@@ -496,3 +496,20 @@ def test_rows_that_did_not_count_were_not_used_in_the_fit(remover, why, tmp_path
         remover.save(tmp_path / "r.safetensors")
         for model in (remover, load(tmp_path / "r.safetensors")):
             assert "600 of the 600 rows measured were used" in used(slice(None), labels=concept, model=model)[0]
+
+
+def test_a_concept_called_task_keeps_its_line(sets):
+    train, test = sets
+
+    def lines(name):
+        leace = LEACE().fit(train.Z, train.y, concept={name: train.concept})
+        (table,) = leace.certificate(test.Z, test.y, {name: test.concept})._markup()
+        return table.rows
+
+    assert [line[0] for line in lines("task")] == [
+        "task",
+        "task, task held fixed",
+        "main label",
+        "main label, concept held fixed",
+    ]
+    assert [line[1:] for line in lines("task")] == [line[1:] for line in lines("place")]

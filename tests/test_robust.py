@@ -278,3 +278,12 @@ def test_a_fit_leaves_the_filters_of_warnings_alone(head, monkeypatch):
     assert not [name for name in entered if name.startswith("unspur")]
     # Of all penalties, folds and probes that did not converge, only what is used is said, and once.
     assert len([one for one in heard if one.category is NotConvergedWarning]) <= 1
+
+
+def test_notes_count_rows_that_have_a_weight():
+    weight = np.where((TRAIN.y == 0) & (TRAIN.concept == 1), 0.0, 1.0)
+    (note,) = fitted(RobustClassifier(LEACE(), random_state=0), sample_weight=weight).notes_
+    assert note.startswith("No training row has y and concept = (0, 1)")
+    weight[np.flatnonzero(weight == 0)[0]] = 1.0
+    (note,) = fitted(RobustClassifier(LEACE(), random_state=0), sample_weight=weight).notes_
+    assert note.startswith("1 group has one training row only")

@@ -184,3 +184,13 @@ def test_a_long_name_of_a_class_takes_no_more_memory_than_it_has(tmp_path):
     again = load(tmp_path / "m.safetensors")
     assert again.classes_.nbytes < 1000
     assert again.predict(z).tolist() == model.predict(z).tolist()
+
+
+@pytest.mark.parametrize("form", [np.asarray, list, lambda y: np.array(y.tolist(), dtype=object)])
+def test_whole_numbers_on_both_sides_of_2_63_stay_apart(form, tmp_path):
+    classes = np.array([5, 2**63 + 5, 2**63 + 6], dtype=np.uint64)
+    y = classes[Y + CONCEPT]
+    model = RobustClassifier(LEACE(), random_state=0).fit(Z, form(y), concept=CONCEPT)
+    assert model.classes_.tolist() == classes.tolist()
+    model.save(tmp_path / "model.safetensors")
+    assert load(tmp_path / "model.safetensors").score(Z, y) == model.score(Z, y) > 0.5

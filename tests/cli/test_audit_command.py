@@ -141,6 +141,16 @@ def test_named_columns_alone_and_bins_as_labels(table):
     )
 
 
+def test_whole_numbers_that_become_features_are_named(table):
+    aside = [word for name in ("id", "copy", "tide", "place") for word in ("--ignore", name)]
+    rows = pd.read_csv("birds.csv").assign(camera=np.arange(N) % 7)
+    rows.to_csv("whole.csv", index=False)
+    told = unspur("audit", "whole.csv", "--main", "bird", "--column", "place", *aside[:-2])
+    assert "camera: whole numbers, or with empty cells, and used as features" in " ".join(told.split())
+    told = unspur("audit", "whole.csv", "--main", "bird", "--column", "place", *aside[:-2], "--ignore", "camera")
+    assert "used as features" not in told
+
+
 def test_numbers_with_nulls_in_parquet_are_audited_as_empty_cells_of_a_csv_are(columns, table):
     pd = pytest.importorskip("pandas")
     frame = pd.DataFrame({name: columns[name] for name in ("bird", "z0", "z1", "z2", "z3")})

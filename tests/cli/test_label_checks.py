@@ -576,3 +576,13 @@ def test_files_that_are_not_there_or_swapped_are_told(birds):
     said = unspur("evaluate", "rows.csv", "r.safetensors", *LABELS, code=1)[1]
     assert "Is it a removal that unspur fit saved? FILE and REMOVAL may be swapped." in said
     assert load("r.safetensors").n_features_in_ == 6
+
+
+@pytest.mark.parametrize("zone", [None, "UTC"])
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_times_are_labels_in_every_kind_of_file(birds, kind, zone):
+    times = pd.Series(pd.to_datetime(np.where(birds["background"] == "sea", "2020-01-01", "2021-01-01")))
+    rows = birds.assign(background=times.dt.tz_localize(zone))
+    getattr(rows, f"to_{kind}")(f"rows.{kind}", index=False)
+    fit(f"rows.{kind}", "--method", "LEACE")
+    assert len(load("r.safetensors").concept_classes_) == 2

@@ -443,3 +443,16 @@ def test_a_frame_has_a_line_for_each_group():
     several = group_accuracy(y[:4], y[:4], {"a": [0, 1, 0, 1], "b": [0, 0, 1, 1]}, empty="nan").to_frame()
     assert list(several.index.names) == ["bird", "a", "b"]
     assert several.loc[("land", 0, 1)].isna().tolist() == [False, False, True, True, True]
+
+
+@pytest.mark.parametrize("kind", ["S", object])
+def test_labels_as_bytes_are_those_of_text(kind):
+    y, guess, place = (
+        np.array(["gull", "wren"] * 20),
+        np.array(["gull", "wren", "wren", "wren"] * 10),
+        np.arange(40) < 20,
+    )
+    found = group_accuracy(np.char.encode(y).astype(kind), np.char.encode(guess).astype(kind), place)
+    if kind == "S":
+        assert group_accuracy(np.char.encode(y), guess, place).average == found.average
+    assert found.average == group_accuracy(y, guess, place).average == 0.75

@@ -201,3 +201,16 @@ def test_answers_that_are_neither_right_nor_wrong_are_refused():
         with pytest.raises(InputError, match="must be boolean"):
             paired_difference(given, np.ones(10))
     assert paired_difference(np.zeros(10), np.ones(10, dtype=int)).value == 1.0
+
+
+@pytest.mark.parametrize("missing", [np.nan, None])
+def test_rows_of_an_unknown_group_are_left_out(missing):
+    rng = np.random.default_rng(0)
+    before, after, group = rng.random(300) < 0.6, rng.random(300) < 0.8, rng.integers(3, size=300).astype(object)
+    known = rng.random(300) < 0.7
+    kept = paired_difference(before[known], after[known], group=group[known].astype(int))
+    group[~known] = missing
+    assert paired_difference(before, after, group=group) == kept
+    assert paired_difference(before, after, group=np.where(known, group, 3)) != kept  # control
+    with pytest.raises(InputError, match="group is missing in all 300 rows"):
+        paired_difference(before, after, group=[missing] * 300)

@@ -327,6 +327,19 @@ class TestFold:
         assert float((alone - hooked).abs().max()) < 1e-5 * float(hooked.abs().max())
         assert float((plain - hooked).abs().max()) > 1e-3  # control
 
+    def test_hidden_states_stay_clean_if_the_batch_asks_for_them(self):
+        model, layer = make("gpt2"), "transformer.ln_f"
+        scrubbing, batch = scrub(model, batches(), "flag", layers=[layer]), inputs(batches()[0])
+        asking = {**batch, "output_hidden_states": True}
+        plain, asked = scrubbing.fold(model, batch), scrubbing.fold(model, asking)
+        assert f"The outputs of {layer} themselves are not cleaned" in str(plain)
+        assert asked.remaining.layers == (layer,)
+        with torch.no_grad(), scrubbing.attach(model), asked.remaining.attach(asked.model):
+            clean, kept = (net(**asking).hidden_states[-1] for net in (model, asked.model))
+            carried = plain.model(**asking).hidden_states[-1]
+        assert float((kept - clean).abs().max()) < 1e-5
+        assert float((carried - clean).abs().max()) > 1e-3  # control
+
     @pytest.mark.parametrize("name", BLOCKS)
     def test_what_a_residual_connection_or_a_norm_reads_stays_a_hook(self, name):
         model = make(name)

@@ -22,7 +22,7 @@ from unspur._extras import require
 from unspur._text import MarkupTable, brief, one_line
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import ArgumentError, InputError, LabelError
-from unspur.labels import ClassLabel, as_labels, class_label, missing_values, named_concepts, series_name
+from unspur.labels import ClassLabel, as_labels, class_label, missing_values, named_concepts, numbered, series_name
 
 #: Most standard errors for which a p-value is computed (1e-299).
 MAX_STANDARD_ERRORS = 37.0
@@ -323,7 +323,7 @@ class GroupAccuracy:
             tuple(range(max(2, 1 + int(column.max(initial=0))))) if level is None else tuple(level)
             for column, level in zip(codes.T, (classes, *concept_classes), strict=True)
         )
-        names = names or _axis_names(codes.shape[1] - 1)
+        names = names or ("main", *numbered("concept", codes.shape[1] - 1))
         shape = tuple(map(len, levels))
         if np.any(codes < 0) or np.any(codes >= shape):
             raise InputError(
@@ -466,7 +466,7 @@ class GroupAccuracy:
             raise LabelError(f"There are {len(concepts)} concepts; {len(names)} are evaluated here: {names}.")
         if set(concepts) == set(names):
             concepts = {name: concepts[name] for name in names}
-        elif len(names) > 1 and _axis_names(len(names))[1:] not in (names, tuple(concepts)):
+        elif len(names) > 1 and numbered("concept", len(names)) not in (names, tuple(concepts)):
             raise LabelError(f"The concepts are {', '.join(concepts)}; {', '.join(names)} are evaluated here.")
         columns = zip(self.names, (y, *concepts.values()), strict=True)
         labels = [class_label(values, name, len(y)) for name, values in columns]
@@ -674,10 +674,6 @@ def _codes_among(label: ClassLabel, level: tuple[Any, ...], name: str) -> IntArr
 def _main_name(y: Array, concepts: Mapping[str, Array]) -> str:
     """Name of the main label: that of its Series, "main" or "y", the first that no concept has."""
     return next(name for name in (series_name(y), "main", "y", "main label") if name and name not in concepts)
-
-
-def _axis_names(concepts: int) -> tuple[str, ...]:
-    return ("main", "concept") if concepts == 1 else ("main", *(f"concept {i + 1}" for i in range(concepts)))
 
 
 def _number(value: float) -> float | None:

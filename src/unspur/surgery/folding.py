@@ -456,7 +456,7 @@ class FoldedNetwork:
         if before_readers := [layer for layer, into in self.folded.items() if layer not in into]:
             lines.append(
                 f"The outputs of {', '.join(before_readers)} themselves are not cleaned. If you use them (hidden "
-                "states), fold with a batch for which the model returns them, such as one with output_hidden_states=True"
+                "states), fold with a batch for which the model returns them, as with output_hidden_states=True"
             )
         if self.remaining.layers:
             lines.append("Use the model inside: with folded.remaining.attach(folded.model)")
