@@ -378,3 +378,12 @@ def test_several_values_in_a_row_are_no_label(value):
     values[2] = value
     with pytest.raises(LabelError, match="tags holds several values in a row, such as"):
         class_label(values, "tags", 4)
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, "NA"])
+def test_numbers_among_objects_may_be_missing_in_any_spelling(missing):
+    values = np.array([1, 2.5, pd.NA if missing == "NA" else missing], dtype=object)
+    np.testing.assert_array_equal(as_numbers(values), [1.0, 2.5, np.nan])
+    np.testing.assert_array_equal(as_numbers(values[:, None]), [[1.0], [2.5], [np.nan]])
+    with pytest.raises((TypeError, ValueError)):
+        as_numbers(np.array([1, "two"], dtype=object))

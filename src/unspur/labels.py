@@ -370,7 +370,11 @@ def as_numbers(values: Any) -> FloatArray:
     """
     values = to_numpy(values)
     dates = dates_in(values)
-    return np.array(values, dtype=np.float64) if dates is None else seconds(dates)
+    if dates is not None:
+        return seconds(dates)
+    if getattr(values, "dtype", None) == object:
+        values = np.where(missing_values(values.ravel(), None).reshape(values.shape), np.nan, values)
+    return np.array(values, dtype=np.float64)
 
 
 def missing_number(code: Any, name: str, *, dates: bool) -> Any:

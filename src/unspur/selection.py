@@ -612,7 +612,7 @@ def _class_codes(head: Any, y: ClassLabel) -> IntArray:
     if unknown := [value for value in y.occurring_classes if value not in known]:
         raise LabelError(
             f"y of the validation rows has the class {unknown[0]!r}, which the training rows do not have "
-            f"({list(head.classes_)}). Leave such rows out, or train on some."
+            f"({head.classes_.tolist()}). Leave such rows out, or train on some."
         )
     return np.array([known.index(value) if value in known else -1 for value in y.classes])[y.codes]
 
