@@ -685,7 +685,7 @@ def require_same_features(sets: Mapping[str, Any], estimator: Any = None) -> Non
 def as_matrix(rows: Any, what: str) -> Array:
     """Rows as a NumPy array of shape (n, d) in their own dtype; rows that are not in memory are an error."""
     if hasattr(rows, "compute") or hasattr(rows, "blocks"):
-        raise InputError(f"The {what} rows are of type {type(rows).__name__}; a few thousand rows in memory are needed.")
+        raise InputError(f"The {what} rows have type {type(rows).__name__}; a few thousand rows in memory are needed.")
     z = np.asarray(to_numpy(rows))
     if z.dtype == object:  # a DataFrame of mixed columns
         try:

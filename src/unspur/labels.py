@@ -372,7 +372,7 @@ def as_numbers(values: Any) -> FloatArray:
     dates = dates_in(values)
     if dates is not None:
         return seconds(dates)
-    if getattr(values, "dtype", None) == object:
+    if isinstance(values, np.ndarray) and values.dtype.kind == "O":
         values = np.where(missing_values(values.ravel(), None).reshape(values.shape), np.nan, values)
     return np.array(values, dtype=np.float64)
 
