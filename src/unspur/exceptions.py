@@ -1,38 +1,6 @@
 """All errors and warnings of the package.
 
-::
-
-    UnspurError
-    ├── InputError (ValueError)          the data given cannot be used
-    │   ├── NotFiniteError               NaN or infinity: which columns, how many
-    │   ├── LabelError                   labels of the wrong length, kind or number of classes
-    │   ├── ArgumentError (TypeError)    a keyword-only argument was passed positionally
-    │   ├── GroupSizeError               a group (main, concept) is too small for the tests
-    │   └── MissingExtraError (ImportError)   a library is not installed; the message has the command that installs it
-    ├── EmptySubspaceError (ValueError)  nothing to project onto
-    ├── ArtifactError (ValueError)       a saved removal is damaged, foreign or too new
-    ├── OutputExistsError (FileExistsError)   a result would overwrite a file
-    ├── ClusterLostError (ConnectionError)    the Dask cluster that holds the rows did not finish
-    ├── BusyError                        another process is at work in the same place
-    └── DiskError                        writing to disk failed (full, quota or permissions)
-
-    Downloads have more of their own, in `unspur_paper.datasets.downloads.errors`.
-
-    NotConvergedWarning (sklearn's ConvergenceWarning)   a solver stopped early; the message says why
-    SearchLimitWarning (UserWarning)                     a search ended at its limit; more of the concept may be left
-    SlowFitWarning (UserWarning)                         a fit takes long; the message says where it is and what to try
-    NothingRemovedWarning (UserWarning)                  no spurious direction was found: transform changes nothing
-    TaskLostWarning (UserWarning)                        the task went with the concept, or may have
-    EverythingRemovedWarning (UserWarning)               a removal leaves nothing, or next to nothing, of the rows
-    IllConditionedWarning (UserWarning)                  a removal amplifies noise, or is undone by rounding; how much
-    FewRowsWarning (UserWarning)                         too few rows to test on, so all rows were pooled
-    InputWarning (UserWarning)                           the input is valid but probably not what was meant
-    NoErrorsWarning (UserWarning)                        JTT has no misclassified rows, so no row is upweighted
-    UninformativeInferenceWarning (UserWarning)          missing concepts were inferred no better than by chance
-    UsedRowsWarning (UserWarning)                        a certificate was asked for on rows of the fit
-    OutlierWarning (UserWarning)                         a few rows hold most of the variance of a number to remove
-    MissingCodeWarning (UserWarning)                     a class looks like a missing value, such as an empty text
-    ClusterWarning (UserWarning)                         rows are duplicates of each other, or lie in few clusters
+Errors derive from `UnspurError`, and those about the data given from `InputError`, which is a ValueError as well.
 
 Every message says what was seen, what is needed and what to do. The facts in it are the `fields` of the error, such as
 ``error.fields["label"]``. A field may be a `Parameter`: ``str(error)`` names it as in Python, ``cv=5``, and the command

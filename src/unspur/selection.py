@@ -481,14 +481,13 @@ def fit_or_pool(
     remover: R,
     train: LabelledData,
     validation: LabelledData | None,
-    fit: Callable[[Any, LabelledData, LabelledData | None], None] = fit_with_accepted_arguments,
 ) -> tuple[R, LabelledData, LabelledData | None, tuple[str, ...]]:
-    """A remover fitted by `fit`, the two sets of rows, and notes; if validation rows are too few, all rows are one set.
+    """A fitted remover, the two sets of rows, and notes; if validation rows are too few, all rows are one set.
 
     The remover is then a clone, and a FewRowsWarning says so.
     """
     try:
-        fit(remover, train, validation)
+        fit_with_accepted_arguments(remover, train, validation)
     except GroupSizeError as error:
         together = None if validation is None else pooled(train, validation)
         if together is None:
@@ -496,7 +495,7 @@ def fit_or_pool(
         note = FewRowsWarning(f"{POOLED} ({{reason}})", reason=error.message)
         warnings.warn(note, stacklevel=5)
         remover = clone(remover)
-        fit(remover, together, None)
+        fit_with_accepted_arguments(remover, together)
         return remover, together, None, (str(note),)
     return remover, train, validation, ()
 

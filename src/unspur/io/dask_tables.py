@@ -35,14 +35,13 @@ CONNECT_SECONDS = 10.0
 
 
 @contextmanager
-def connected(where: str, *, patience: float = CONNECT_SECONDS, default: bool = True) -> Iterator[Any]:
+def connected(where: str, *, default: bool = True) -> Iterator[Any]:
     """A client of a cluster, once a worker is there and all have this version of unspur.
 
     Parameters
     ----------
     where : ``tcp://host:8786``, the file that a scheduler wrote (``--scheduler-file``), or "local" for a cluster of
         this machine's cores, which ends with the block.
-    patience : seconds to wait for an answer and for the first worker.
     default : whether Dask sends its work to this cluster while the block lasts.
     """
     require("A Dask cluster needs", "dask", "distributed")
@@ -55,19 +54,19 @@ def connected(where: str, *, patience: float = CONNECT_SECONDS, default: bool = 
         ):
             yield client
         return
-    with _client(distributed, where, patience, default) as client:
+    with _client(distributed, where, default) as client:
         try:
-            client.wait_for_workers(1, timeout=patience)
+            client.wait_for_workers(1, timeout=CONNECT_SECONDS)
         except TimeoutError as error:
             raise InputError(
-                f"The Dask scheduler at {where} has no workers after {patience:g} s. Start some with "
+                f"The Dask scheduler at {where} has no workers after {CONNECT_SECONDS:g} s. Start some with "
                 f"{worker_command(where)}."
             ) from error
         _expect_this_version(client, where)
         yield client
 
 
-def _client(distributed: Any, where: str, patience: float, default: bool) -> Any:
+def _client(distributed: Any, where: str, default: bool) -> Any:
     address: dict[str, str] = {"address": where}
     if Path(where).is_file():
         _require_address(where)
@@ -78,7 +77,7 @@ def _client(distributed: Any, where: str, patience: float, default: bool) -> Any
             "file that it wrote (dask scheduler --scheduler-file)."
         )
     try:
-        return distributed.Client(**address, timeout=patience, set_as_default=default)
+        return distributed.Client(**address, timeout=CONNECT_SECONDS, set_as_default=default)
     except (OSError, ValueError, KeyError) as error:
         raise InputError(
             f"No Dask scheduler answers at {where} ({error}). Start one with `dask scheduler`, and pass the address "

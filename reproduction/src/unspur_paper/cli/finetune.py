@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 
 import click
 import numpy as np
@@ -15,7 +15,7 @@ from unspur._typing import Array
 from unspur.cli.completion import columns_of, one_of
 from unspur.cli.console import echo_json, print_path, say
 from unspur.cli.embed import workers_option
-from unspur.cli.options import LocalPath, force_option, given_once, json_option, outside_option, seed_option
+from unspur.cli.options import LocalPath, force_option, given_once, in_order, json_option, outside_option, seed_option
 from unspur.embed.base import NetworkEncoder, Precision
 from unspur.embed.embedding import embed
 from unspur.embed.examples import Examples, TableExamples
@@ -38,31 +38,25 @@ from unspur_paper.networks.training import Balance, Optimizer, Training, paper_t
 from unspur_paper.networks.training_data import label_of
 from unspur_paper.networks.tuned import CHECKPOINT, RECORD, pooling_in_experiments, read_record, told
 
-F = TypeVar("F", bound=Callable[..., Any])
 #: Main label and concept of each source, and the principal components that the paper keeps.
 LABELS = {"waterbirds": ("y", "background", 300), "celeba": ("y", "concept", 300), "multinli": ("y", "concept", 100)}
 #: Strength of the correlation unless another is asked for.
 P = 0.9
 
 
-def _training_options(function: F) -> F:
-    """Options that replace the paper's settings of a training."""
-    for option in reversed(
-        (
-            click.option("--optimizer", type=click.Choice(get_args(Optimizer)), help="How weights are moved."),
-            click.option("--learning-rate", type=float, help="How far, in the first step."),
-            click.option("--momentum", type=float, help="Of SGD."),
-            click.option("--weight-decay", type=float, help="How much weights shrink in a step."),
-            click.option("--batch", type=int, help="Examples a step."),
-            click.option("--epochs", type=int, help="Times that as many examples are shown as there are to train on."),
-            click.option("--patience", type=int, help="Stop after so many epochs without a lower loss; 0: never."),
-            click.option(
-                "--balance", type=click.Choice(get_args(Balance)), help="Label whose classes are shown equally often."
-            ),
-        )
-    ):
-        function = option(function)
-    return function
+#: Options that replace the paper's settings of a training.
+training_options = in_order(
+    click.option("--optimizer", type=click.Choice(get_args(Optimizer)), help="How weights are moved."),
+    click.option("--learning-rate", type=float, help="How far, in the first step."),
+    click.option("--momentum", type=float, help="Of SGD."),
+    click.option("--weight-decay", type=float, help="How much weights shrink in a step."),
+    click.option("--batch", type=int, help="Examples a step."),
+    click.option("--epochs", type=int, help="Times that as many examples are shown as there are to train on."),
+    click.option("--patience", type=int, help="Stop after so many epochs without a lower loss; 0: never."),
+    click.option(
+        "--balance", type=click.Choice(get_args(Balance)), help="Label whose classes are shown equally often."
+    ),
+)
 
 
 @click.command("finetune")
@@ -109,7 +103,7 @@ def _training_options(function: F) -> F:
     type=click.FloatRange(0.0),
     help="Weight of an adversary that is to find no concept.",
 )
-@_training_options
+@training_options
 @click.option("--pca", type=click.IntRange(0), metavar="K", help="Principal components to keep (the paper's); 0: all.")
 @click.option(
     "--maps",

@@ -30,8 +30,6 @@ from unspur_paper.experiments.records import Record, RecordStore, canonical
 
 Compute = Callable[[dict[str, Any]], dict[str, Any]]
 
-#: Seconds to wait for a scheduler, and for its first worker.
-PATIENCE = 10.0
 #: Cells sent to a cluster ahead of their results: this many per thread, and at least so many in all.
 AHEAD, AHEAD_AT_LEAST = 4, 32
 #: These depend on what a process did before (imports, garbage), not on the cell.
@@ -197,7 +195,7 @@ def _on_cores(compute: Compute, tasks: Sequence[Task], jobs: int) -> Generator[_
 
 def _on_cluster(compute: Compute, tasks: Sequence[Task], address: str) -> Generator[_Outcome, None, None]:
     """Cells on the workers of a Dask scheduler, which looks after workers that are lost."""
-    with connected(address, patience=PATIENCE, default=False) as client:
+    with connected(address, default=False) as client:
         from distributed import as_completed
 
         _expect_single_threads(client, address)

@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,7 @@ from unspur._reading import NUMBER, load_npy, read_json, require_kinds
 from unspur._text import brief
 from unspur._typing import Array
 from unspur._version import __version__
-from unspur.embed.base import Device, Preparation, resize_and_crop
+from unspur.embed.base import NetworkEncoder, Preparation, resize_and_crop
 from unspur.embed.embedding import DISK_FULL_ERRORS, LOCK
 from unspur.embed.examples import Examples, loaded_batches
 from unspur.embed.store import MANIFEST, Reduction, read_manifest
@@ -53,34 +53,6 @@ _PREPARATION = {"resize": int, "crop": int, "mean": [NUMBER], "scale": [NUMBER]}
 
 #: Number of an example -> its mask as prepared, a 2-D array between 0 (outside) and 1 (inside).
 Masks = Callable[[int], Array]
-
-
-class Mapped(Protocol):
-    """A network whose embedding is the mean of its feature maps over positions.
-
-    One that also has a `preparation` says how it cuts pictures, so that maps can be laid over them.
-    """
-
-    @property
-    def name(self) -> str:
-        """Of the network."""
-
-    @property
-    def width(self) -> int:
-        """Numbers in an embedding."""
-
-    @property
-    def where(self) -> Device:
-        """Device and precision."""
-
-    def prepare(self, example: Any) -> Any:
-        """One example as small arrays; safe to call from several threads."""
-
-    def batch(self, prepared: Sequence[Any]) -> Any:
-        """Prepared examples as inputs of the network."""
-
-    def feature_maps(self, inputs: Any) -> Any:
-        """Tensor of shape (batch, width, h, w)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +106,7 @@ class Maps:
 def write_maps(
     examples: Examples,
     chosen: Sequence[int] | Array,
-    encoder: Mapped,
+    encoder: NetworkEncoder,
     reduction: Reduction,
     masks: Masks,
     folder: str | Path,
@@ -229,7 +201,7 @@ class _Mapping:
 
     examples: Examples
     numbers: Sequence[int]
-    encoder: Mapped
+    encoder: NetworkEncoder
     reduction: Reduction
     masks: Masks
 
@@ -302,7 +274,9 @@ def _overlap(cells: int, pixels: int) -> Array:
     return np.maximum(shared, 0.0) * cells
 
 
-def _check(examples: Examples, numbers: Sequence[int], encoder: Mapped, reduction: Reduction, batch: int) -> None:
+def _check(
+    examples: Examples, numbers: Sequence[int], encoder: NetworkEncoder, reduction: Reduction, batch: int
+) -> None:
     if not numbers or len(set(numbers)) < len(numbers) or not 0 <= min(numbers) <= max(numbers) < len(examples):
         raise InputError(
             f"Maps are of pictures numbered 0 to {len(examples) - 1}, each once and one at least; the {len(numbers)} "
