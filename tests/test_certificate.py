@@ -513,3 +513,13 @@ def test_a_concept_called_task_keeps_its_line(sets):
         "main label, concept held fixed",
     ]
     assert [line[1:] for line in lines("task")] == [line[1:] for line in lines("place")]
+
+
+def test_notes_call_the_main_label_as_its_line_does(sets):
+    train, test = sets
+    leace = LEACE().fit(train.Z, train.y, concept={"task": train.concept})
+    rare = np.where(np.arange(len(test.y)) < 2, test.y, 0)
+    rare[:2] = 0, 1
+    notes = leace.certificate(test.Z, rare, {"task": test.concept}).notes
+    assert any(note.startswith("main label: not measured") for note in notes), notes
+    assert not any(note.startswith("task: not measured") for note in notes)

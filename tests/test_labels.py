@@ -383,7 +383,14 @@ def test_several_values_in_a_row_are_no_label(value):
 @pytest.mark.parametrize("missing", [None, np.nan, "NA"])
 def test_numbers_among_objects_may_be_missing_in_any_spelling(missing):
     values = np.array([1, 2.5, pd.NA if missing == "NA" else missing], dtype=object)
+    for form in (list, pd.Series):
+        np.testing.assert_array_equal(as_numbers(form(values)), [1.0, 2.5, np.nan])
     np.testing.assert_array_equal(as_numbers(values), [1.0, 2.5, np.nan])
     np.testing.assert_array_equal(as_numbers(values[:, None]), [[1.0], [2.5], [np.nan]])
     with pytest.raises((TypeError, ValueError)):
         as_numbers(np.array([1, "two"], dtype=object))
+
+
+def test_no_labels_are_refused_with_their_number():
+    with pytest.raises(LabelError, match="concept has 0 labels for 800 rows of X"):
+        class_label([], "concept", 800)

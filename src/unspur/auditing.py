@@ -442,6 +442,8 @@ class _NotAuditable(Exception):  # noqa: N818 — a reason, never seen by users
 def _coded(values: Any) -> _Coded:
     """The classes or bins of a column; raises _NotAuditable if it has none."""
     array, dated = _plain_column(values)
+    if array.dtype.kind == "c":
+        raise _NotAuditable("it holds complex numbers")
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -98,7 +98,7 @@ class Certificate:
     @property
     def _pairs(self) -> list[tuple[str, tuple[Leakage, Leakage]]]:
         """All probes of classes by name: of the concepts, then of the task."""
-        task = "task" if "task" not in self.probe else "main label"
+        task = _task_name(self.probe)
         tasks = [(task, self.task), (f"{task}, concept held fixed", self.task_alone)]
         return [*self.probe.items(), *((name, pair) for name, pair in tasks if pair is not None)]
 
@@ -203,7 +203,7 @@ def certify(
     numbers = {name: columns[0] for name, columns in targets.items() if name not in concepts}
     measured = _probe_numbers(numbers, dates, measure, all_notes)
     if y is not None:
-        with _error_as_note("task", all_notes):
+        with _error_as_note(_task_name(concepts), all_notes):
             task = measure(y)
     erased = removed > 0 and removal.rank < len(removal.centre)  # not a part of it only
     all_notes += _task_removed_notes(task, task_alone)
@@ -237,6 +237,11 @@ def certify(
     )
 
 
+def _task_name(concepts: Iterable[str]) -> str:
+    """What the main label is called beside the concepts: "task", unless one of them is called that."""
+    return next(name for name in ("task", "main label", "y", "main") if name not in concepts)
+
+
 def _probe_labels(
     concepts: Mapping[str, ClassLabel], y: ClassLabel | None, measure: Callable[..., Any], notes: list[str]
 ) -> dict[str, tuple[Leakage, Leakage]]:
@@ -266,7 +271,7 @@ def _probe_task_alone(
     if y is not None and concepts:
         weight = _independence_weights(joint_label(list(concepts.values())), y)
     if weight is not None:
-        with _error_as_note("task, concept held fixed", notes):
+        with _error_as_note(f"{_task_name(concepts)}, concept held fixed", notes):
             found: tuple[Leakage, Leakage] = measure(y, sample_weight=weight)
             return found
     return None

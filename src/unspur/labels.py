@@ -372,9 +372,10 @@ def as_numbers(values: Any) -> FloatArray:
     dates = dates_in(values)
     if dates is not None:
         return seconds(dates)
-    if isinstance(values, np.ndarray) and values.dtype.kind == "O":
-        values = np.where(missing_values(values.ravel(), None).reshape(values.shape), np.nan, values)
-    return np.array(values, dtype=np.float64)
+    array = np.array(values, dtype=object if isinstance(values, list | tuple) else None)
+    if array.dtype.kind == "O":
+        array = np.where(missing_values(array.ravel(), None).reshape(array.shape), np.nan, array)
+    return np.array(array, dtype=np.float64)
 
 
 def missing_number(code: Any, name: str, *, dates: bool) -> Any:
@@ -489,7 +490,7 @@ def as_labels(values: Any) -> Array:
 def class_array(classes: Sequence[Any]) -> Array:
     """The classes as an array: whole numbers on both sides of 2⁶³ become uint64, not floats that make them equal."""
     array = np.array(classes)
-    if array.dtype.kind == "f" and all(isinstance(value, int) for value in classes):
+    if len(classes) and array.dtype.kind == "f" and all(isinstance(value, int) for value in classes):
         return np.array(classes, dtype=np.uint64 if min(classes) >= 0 else object)
     return array
 

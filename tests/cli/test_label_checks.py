@@ -586,3 +586,17 @@ def test_times_are_labels_in_every_kind_of_file(birds, kind, zone):
     getattr(rows, f"to_{kind}")(f"rows.{kind}", index=False)
     fit(f"rows.{kind}", "--method", "LEACE")
     assert len(load("r.safetensors").concept_classes_) == 2
+    fit(f"rows.{kind}")
+    rows.to_csv("again.csv", index=False)
+    for file in (f"rows.{kind}", "again.csv"):
+        told, _ = unspur("predict", "r.safetensors", file, *LABELS, "--output", "p.csv", "--force")
+        assert "worst group" in told
+
+
+def test_a_duration_that_an_audit_recommends_can_be_removed(birds):
+    sea = birds["background"] == "sea"
+    birds.assign(background=pd.to_timedelta(np.where(sea, 5, 7), "h")).to_parquet("rows.parquet", index=False)
+    told, _ = unspur("audit", "rows.parquet", "--main", "bird")
+    assert "--concept background" in told
+    fit("rows.parquet", "--method", "LEACE")
+    assert load("r.safetensors").concept_classes_ == ("5:00:00", "7:00:00")

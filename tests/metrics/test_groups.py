@@ -456,3 +456,11 @@ def test_labels_as_bytes_are_those_of_text(kind):
     if kind == "S":
         assert group_accuracy(np.char.encode(y), guess, place).average == found.average
     assert found.average == group_accuracy(y, guess, place).average == 0.75
+
+
+def test_probabilities_are_not_taken_for_classes():
+    y, place = np.arange(40) % 2, np.arange(40) < 20
+    chances = np.where(y == 1, 1.0, 0.25)
+    with pytest.raises(LabelError, match=r"Predicted values such as 0\.25 are no class of y"):
+        group_accuracy(y, chances, place)
+    assert group_accuracy(np.where(y == 1, 1.0, 0.25), chances, place).average == 1.0  # control: 0.25 is a class

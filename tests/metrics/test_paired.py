@@ -212,5 +212,9 @@ def test_rows_of_an_unknown_group_are_left_out(missing):
     group[~known] = missing
     assert paired_difference(before, after, group=group) == kept
     assert paired_difference(before, after, group=np.where(known, group, 3)) != kept  # control
+    mixed = [missing if value is None or value != value else "one" if value == 1 else value for value in group]
+    assert paired_difference(before, after, group=mixed).value == pytest.approx(kept.value)
+    with pytest.raises(InputError, match=r"group has shape \(2,\); 300 values are needed"):
+        paired_difference(before, after, group=[0, 1])
     with pytest.raises(InputError, match="group is missing in all 300 rows"):
         paired_difference(before, after, group=[missing] * 300)

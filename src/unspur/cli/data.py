@@ -559,9 +559,9 @@ def note_other_encoding(remover: Remover, table: Table) -> list[str]:
 
 def place_among(value: Any, classes: Sequence[Any]) -> int | None:
     """Index of a value among the classes of a file, where dates and the like are texts; None if it is none of them."""
-    from unspur.io.table import class_name
+    from unspur.io.table import time_name
 
-    return next((k for k, one in enumerate(classes) if one == value or class_name(one) == class_name(value)), None)
+    return next((k for k, one in enumerate(classes) if one == value or time_name(one) == time_name(value)), None)
 
 
 def label_names(given: Sequence[str]) -> dict[str, str]:

@@ -332,6 +332,7 @@ def _measured_accuracy(
     from unspur._data import LabelledData
     from unspur.compare import accuracy_of
     from unspur.exceptions import LabelError
+    from unspur.io.table import times_as_text
     from unspur.labels import class_label
 
     n, known = len(table.Z), classifier.classes_
@@ -348,7 +349,7 @@ def _measured_accuracy(
         say(f"Note: {name} is empty in all rows, so accuracy is not by group of {name}.", err=True)
     concept = tuple(name for name in concept if name not in empty)
     y, *concepts = (
-        class_label(table.label(given), name, n, missing=missing.get(given), min_classes=1)
+        class_label(times_as_text(table.label(given)), name, n, missing=missing.get(given), min_classes=1)
         for given, name in label_names((main, *concept)).items()
     )
     places = [place_among(value, known.tolist()) for value in y.classes]

@@ -205,7 +205,10 @@ def _as_names(column: Array, name: Callable[[Any], str]) -> Array:
 
 
 def times_as_text(column: Array) -> Array:
-    """A column of NumPy's times as text; others as they are."""
+    """A column of NumPy's times or durations as text; others as they are."""
+    if column.dtype.kind == "m":
+        column = column.astype("m8[us]")
+        column = np.array([None if np.isnat(value) else str(value.item()) for value in column], dtype=object)
     return _as_names(column, time_name) if column.dtype.kind == "M" else column
 
 

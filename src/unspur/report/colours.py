@@ -17,7 +17,7 @@ from unspur._typing import Array, FloatArray
 Marker: TypeAlias = Literal["circle", "square", "triangle", "diamond", "cross", "plus", "down", "hexagon"]
 
 #: Colours of groups; in the first four, groups of the same main label have similar hues.
-GROUP_COLOURS = ("#0072B2", "#56B4E9", "#E69F00", "#D55E00", "#009E73", "#CC79A7", "#882255", "#8C564B")
+GROUP_COLOURS = ("#0072B2", "#56B4E9", "#E69F00", "#D55E00", "#009E73", "#CC79A7", "#882255", "#999933")
 #: Markers of groups.
 GROUP_MARKERS: tuple[Marker, ...] = ("circle", "square", "triangle", "diamond", "cross", "plus", "down", "hexagon")
 #: Their names in matplotlib.
