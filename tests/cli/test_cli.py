@@ -216,17 +216,17 @@ def test_rows_that_are_not_finite_are_named_by_apply(toy, tmp_path):
 def test_demo_raises_the_worst_group_and_draws_a_figure(tmp_path):
     pytest.importorskip("matplotlib")
     result = json.loads(unspur("demo", "--json", "--output", "figure.png", cwd=tmp_path))
-    before, after = result["accuracy"]["as they are"], result["accuracy"]["JSE"]
+    before, after = result["accuracy"]["no removal"], result["accuracy"]["JSE"]
     assert after["worst"] > before["worst"] + 0.1
     assert after["group_average"] > before["group_average"]
     # What stands beside it: a group-weighted layer without any removal, and a removal of one direction, do as well.
-    weighted = result["accuracy"]["as they are, group-weighted"]
+    weighted = result["accuracy"]["no removal, group-weighted"]
     assert abs(weighted["worst"] - after["worst"]) < 0.03
     said = " ".join(result["verdict"])
     assert "A group-weighted head on the original rows, without a removal, does as well" in said
     assert "LEACE, with 1 direction instead of 7, does as well" in said
     assert "With a group-weighted head, the gap between the best group (" in said
-    assert result["penalty"]["as they are"] == result["penalty"]["JSE"] == 1e-6
+    assert result["penalty"]["no removal"] == result["penalty"]["JSE"] == 1e-6
     (line,) = (line for line in README.read_text(encoding="utf-8").splitlines() if line.startswith("| digits"))
     told = [float(figure) for figure in re.findall(r"\| (\d+\.\d) \(", line)]
     shown = [result["accuracy"][name]["worst"] for name in result["accuracy"]]

@@ -345,8 +345,12 @@ def test_an_existing_page_is_kept_unless_forced(table, tmp_path):
         (["--ignore", "shot", "--output", "page.pdf"], "a name that ends in .html", 2),
         (["--show", "shot", "--root", "elsewhere"], "pictures do not exist: elsewhere/shots/", 1),
         (["--ignore", "shot", "--encoder", "grey-50"], "say with --show where they are", 2),
-        (["--ignore", "shot", "--removal", "r.safetensors", "--cv", "3"], "--cv is for a removal", 2),
-        (["--ignore", "shot", "--removal", "r.safetensors", "--save", "s.safetensors"], "--save is for a removal", 2),
+        (["--ignore", "shot", "--removal", "r.safetensors", "--cv", "3"], "--cv applies only to a removal", 2),
+        (
+            ["--ignore", "shot", "--removal", "r.safetensors", "--save", "s.safetensors"],
+            "--save applies only to a removal",
+            2,
+        ),
         (["--ignore", "shot", "--image-shape", "6"], "not HEIGHTxWIDTH", 2),
         (["--ignore", "shot", "--image-shape", "7x7"], "49 numbers; rows have shape", 1),
         (["--ignore", "shot", "--with", "MAGIC"], "MAGIC", 2),
@@ -355,7 +359,7 @@ def test_an_existing_page_is_kept_unless_forced(table, tmp_path):
         (["--show", "shots", "--ignore", "shot"], "Name one of its columns", 2),
         (["--ignore", "shot", "--output", "rows.csv"], "exists and is kept", 1),
         (["--ignore", "shot", "--output", "rows.csv", "--force"], "is an input file", 1),
-        (["--ignore", "shot", "--output", "a.html", "--save", "a.html"], "they are two files", 2),
+        (["--ignore", "shot", "--output", "a.html", "--save", "a.html"], "Choose two different files", 2),
         (["--ignore", "shot", "--output", "nowhere/a.html"], "nowhere does not exist", 1),
     ],
 )

@@ -113,7 +113,7 @@ def test_the_certificate_that_a_model_keeps_is_used(sets, tmp_path):
     assert "Certificate" in headings(text)
     assert text.startswith("## Removal of background\n")  # which only the certificate knows
     assert "| encoder | resnet50, digest abc123 |" in text
-    assert "by the encoder resnet50," in text
+    assert "(encoder resnet50), with" in text
 
 
 def test_a_long_search_is_summarised(sets):

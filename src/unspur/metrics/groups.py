@@ -666,8 +666,8 @@ def _right(y: Array, predicted: Array, classes: tuple[Any, ...]) -> Array:
     fractions = guess[guess != np.round(guess)] if guess.dtype.kind == "f" else guess[:0]
     if unknown := set(fractions.tolist()) - set(classes):
         raise LabelError(
-            f"Predicted values such as {min(unknown)!r} are no class of y ({truth[0]!r}, …). Probabilities must be made "
-            "class labels first."
+            f"Predicted values such as {min(unknown)!r} are no class of y ({truth[0]!r}, …). Make probabilities class "
+            "labels first."
         )
     return right
 
