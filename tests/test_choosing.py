@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
 
 from tests.labelled_rows import Rows
 from tests.probing import quick_probes
@@ -13,7 +14,7 @@ from unspur._data import decode_rows
 from unspur.clusters import held_out_mask, row_hashes
 from unspur.compare import compare, tune_named_head
 from unspur.datasets import make_toy
-from unspur.exceptions import LabelError
+from unspur.exceptions import InputError, LabelError
 from unspur.heads.base import fit_path
 from unspur.metrics import group_accuracy
 from unspur.removers.joint import PAPER_PENALTIES
@@ -387,3 +388,8 @@ def test_a_choice_at_the_edge_says_so():
     line = compare(train, train, None, ["none"], ["GroupWeighted"])[0]
     assert line.grid_edge == "largest"
     assert line.to_dict()["grid_edge"] == "largest"
+
+
+def test_heads_of_other_packages_are_refused():
+    with pytest.raises(InputError, match=r"head is a LogisticRegression; pass one of unspur\.heads"):
+        tune_head(LogisticRegression(), {"C": [1.0]}, (np.zeros((4, 2)), [0, 1, 0, 1], [0, 0, 1, 1]))

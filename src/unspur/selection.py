@@ -171,8 +171,10 @@ def tune_head(
     refit_all : refit every head of the grid on all training rows, not only the chosen one (`Selection.fitted_heads`).
     few_rows : FewRows or None. Products of the training rows with each other, for fits with fewer rows than features.
     """
+    if not isinstance(head, Head):
+        raise InputError(f"head is a {type(head).__name__}; pass one of unspur.heads, or use GridSearchCV.")
     require_same_features({"training": train, "validation": validation})
-    needs_concept = getattr(head, "_needs_concept", True)
+    needs_concept = head._needs_concept
     train = ensure_decoded(train, needs_concept=needs_concept)
     validation = ensure_decoded(validation, "validation", needs_concept=needs_concept)
     if not needs_concept and not any(_has_groups(rows) for rows in (train, validation)):

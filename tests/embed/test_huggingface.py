@@ -495,3 +495,16 @@ def test_loading_is_silent_and_leaves_the_library_as_talkative_as_it_was(tiny_re
     with pytest.raises(KeyError), quietly():
         raise KeyError
     assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == before
+
+
+def test_t5_is_embedded_by_its_encoder_however_it_was_saved(tiny_text, tmp_path):
+    from transformers import T5EncoderModel
+
+    layers = {"d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 2, "num_heads": 2}
+    whole = tiny_text("T5", layers, initializer_factor=5.0)
+    encoder = shutil.copytree(whole, tmp_path / "encoder")
+    T5EncoderModel.from_pretrained(whole).save_pretrained(encoder)
+    rows = [load_encoder(str(folder), device="cpu")(TEXTS) for folder in (whole, encoder)]
+    assert_array_equal(*rows)
+    assert rows[0].shape == (len(TEXTS), 32)
+    assert np.ptp(rows[0], axis=0).max() > 1e-2  # control

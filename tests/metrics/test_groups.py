@@ -461,6 +461,7 @@ def test_labels_as_bytes_are_those_of_text(kind):
 def test_probabilities_are_not_taken_for_classes():
     y, place = np.arange(40) % 2, np.arange(40) < 20
     chances = np.where(y == 1, 1.0, 0.25)
-    with pytest.raises(LabelError, match=r"Predicted values such as 0\.25 are no class of y"):
-        group_accuracy(y, chances, place)
+    for form in (float, object):
+        with pytest.raises(LabelError, match=r"Predicted values such as 0\.25 are no class of y"):
+            group_accuracy(y, chances.astype(form), place)
     assert group_accuracy(np.where(y == 1, 1.0, 0.25), chances, place).average == 1.0  # control: 0.25 is a class

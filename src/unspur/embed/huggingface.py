@@ -221,7 +221,8 @@ def _more_than_pooling(name: str, what: str) -> InputError:
 
 def load_network(folder: Path, name: str) -> Any:
     """The network without its head, in float32; refused if it needs remote code or lacks weights."""
-    from transformers import AutoModel
+    from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding
+    from transformers.models.auto.modeling_auto import MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES
 
     if not any((folder / file).is_file() for file in _WEIGHTS):
         seen = ", ".join(sorted(path.name for path in folder.glob("*.bin"))) or "no weights that could be used"
@@ -231,7 +232,11 @@ def load_network(folder: Path, name: str) -> Any:
             "and write a folder with save_pretrained."
         )
     options = {"use_safetensors": True, "output_loading_info": True}
-    network, report = _from_folder(AutoModel, folder, name, "cannot be loaded", **options)
+    config = _from_folder(AutoConfig, folder, name, "cannot be loaded")
+    # The whole of T5 and its kind has a decoder, which is not needed, and which their encoders are saved without.
+    encoder = MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES.get(config.model_type, "").endswith("EncoderModel")
+    kind = AutoModelForTextEncoding if encoder else AutoModel
+    network, report = _from_folder(kind, folder, name, "cannot be loaded", **options)
     absent = sorted(report["missing_keys"])
     # Classifiers are often published without the pooler that the bare network has; it would be random, so it goes.
     if any(key.startswith("pooler.") for key in absent):

@@ -141,11 +141,10 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a whole store."""
     path = folder / MANIFEST
     if not path.exists():
-        raise InputError(
-            f"{folder} is an embedding store that is not finished; give the same command again."
-            if is_store(folder)
-            else f"{folder} is not an embedding store: it has no {MANIFEST}. `unspur embed` makes one."
-        )
+        if is_store(folder):
+            raise InputError(f"{folder} is an embedding store that is not finished; give the same command again.")
+        zarr = " Zarr arrays are read with --dask, such as --dask local." if folder.suffix == ".zarr" else ""
+        raise InputError(f"{folder} is not an embedding store: it has no {MANIFEST}. `unspur embed` makes one.{zarr}")
     try:
         manifest = read_json(path, {"format": int})
         if (version := manifest["format"]) == FORMAT:

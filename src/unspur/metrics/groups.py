@@ -180,8 +180,8 @@ def worst_difference(before: GroupAccuracy, after: GroupAccuracy, level: float =
     From the intervals l, u of the two, ``low = d − √((after − l')² + (u − before)²)`` and likewise above (Zou and
     Donner, 2008), which holds for independent accuracies. Accuracies on the same rows are correlated, so the interval
     is usually too wide. It is too narrow only if the second set is right on just those rows of the worst group that the
-    first has wrong. In that case a 95 % interval covers 90 % or more if the accuracy of the group is between 5 and
-    95 %, and as little as 74 % if it is closer to 0 or 1.
+    first has wrong. In that case a 95 % interval covers about 90 %, and as little as 72 % if the group is small or its
+    accuracy close to 0 or 1.
     """
     (low, high), (lower, higher) = before.worst_interval(level), after.worst_interval(level)
     change = after.worst - before.worst
@@ -663,8 +663,8 @@ def _right(y: Array, predicted: Array, classes: tuple[Any, ...]) -> Array:
             f"No predicted value ({guess[0]!r}, …) is a class of y ({truth[0]!r}, …). Predictions must be class "
             "labels of y."
         )
-    fractions = guess[guess != np.round(guess)] if guess.dtype.kind == "f" else guess[:0]
-    if unknown := set(fractions.tolist()) - set(classes):
+    given = guess.tolist() if guess.dtype.kind in "fO" else []
+    if unknown := {one for one in given if isinstance(one, float) and not one.is_integer()} - set(classes):
         raise LabelError(
             f"Predicted values such as {min(unknown)!r} are no class of y ({truth[0]!r}, …). Make probabilities class "
             "labels first."

@@ -648,12 +648,13 @@ class LEACE(ClosedFormRemover):
     """Least-squares concept erasure (Belrose et al., 2023).
 
     The affine map that changes the rows least (in the norm of their own covariance) after which no linear
-    classifier predicts the concept better than a constant, on the rows it was fitted on.
+    classifier predicts the concept better than a constant, on the rows it was fitted on and with the weights of the
+    fit.
 
     Parameters
     ----------
     balance : {"none", "concept", "main", "group"}, default="none"
-        Which classes get equal total weight.
+        Which classes get equal total weight. With other weights than these, some of the concept can still be predicted.
     concept_type : {"auto", "class", "continuous"}, default="auto"
         Whether the values of `concept` are classes or numbers. "auto" takes them for classes, and refuses a column of
         more than 20 different numbers (or of more than 10 with fewer than five rows each), which may be either.
