@@ -162,7 +162,15 @@ def _checked_elsewhere(estimator: BaseEstimator, X: Array, *, reset: bool) -> Ar
 
 
 def column_names(rows: Any) -> list[Any] | None:
-    """Names of the columns of a DataFrame, an Arrow table or rows in files, or those of a fit; else None."""
+    """Names of the columns of a DataFrame, an Arrow table or rows in files, or those of a fit; else None.
+
+    Raises InputError for a Series.
+    """
+    if hasattr(rows, "loc") and getattr(rows, "ndim", 2) == 1:
+        raise InputError(
+            f"X is a {type(rows).__name__} of {len(rows)} values; rows must be numbers in an array (n, d). A column of "
+            "vectors becomes one by np.stack(X)."
+        )
     if hasattr(rows, "loc"):  # of pandas, where a column may have the name of an attribute below
         return list(rows.columns)
     for attribute in ("feature_names_in_", NON_TEXT_NAMES_ATTR, "feature_names", "column_names", "columns"):

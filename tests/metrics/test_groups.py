@@ -12,7 +12,7 @@ from sklearn.metrics import accuracy_score
 from tests.optional import pandas as pd
 from unspur.exceptions import InputError, LabelError
 from unspur.labels import label_columns
-from unspur.metrics import GroupAccuracy, group_accuracy
+from unspur.metrics import GroupAccuracy, group_accuracy, leakage
 from unspur.metrics.groups import exact_bounds, expected_minimum, simultaneous_bounds
 from unspur.report.tables import group_table
 
@@ -465,3 +465,11 @@ def test_probabilities_are_not_taken_for_classes():
         with pytest.raises(LabelError, match=r"Predicted values such as 0\.25 are no class of y"):
             group_accuracy(y, chances.astype(form), place)
     assert group_accuracy(np.where(y == 1, 1.0, 0.25), chances, place).average == 1.0  # control: 0.25 is a class
+
+
+def test_intervals_of_ages_are_text_in_json():
+    y, age = np.arange(40) % 2, pd.cut(np.arange(40) // 2 % 2, [-1, 0, 1])
+    saved = json.loads(json.dumps(group_accuracy(y, y, age).to_dict()))
+    assert saved["groups"][0]["concept"] == "(-1, 0]"
+    found = leakage(np.random.default_rng(0).normal(size=(40, 2)), age, random_state=0)
+    assert json.loads(json.dumps(found.to_dict()))["classes"] == ["(-1, 0]", "(0, 1]"]

@@ -376,3 +376,12 @@ def test_a_group_without_rows_is_noted_where_it_is_not_refused(toy):
     assert any("No training row has y and concept = (0, 1)" in note for note in made.notes_)
     whole = RobustClassifier(LEACE(), random_state=0).fit(toy.Z, toy.y, concept=toy.concept)
     assert not any("No training row" in note for note in whole.notes_)
+
+
+def test_a_series_as_rows_is_told_what_to_do():
+    Z, y = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 2
+    rows = pd.Series(list(Z))
+    fitted = LEACE().fit(Z, concept=y)
+    for call in (lambda: LEACE().fit(rows, concept=y), lambda: fitted.transform(rows), lambda: leakage(rows, y)):
+        with pytest.raises(InputError, match=r"X is a Series of 60 values.* np\.stack\(X\)"):
+            call()

@@ -24,6 +24,7 @@ from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.clusters import as_column, cluster_codes
 from unspur.exceptions import ArgumentError, InputError, LabelError
 from unspur.labels import ClassLabel, as_labels, class_label, missing_values, named_concepts, numbered, series_name
+from unspur.options import storable
 
 #: Most standard errors for which a p-value is computed (1e-299).
 MAX_STANDARD_ERRORS = 37.0
@@ -526,7 +527,8 @@ class GroupAccuracy:
         """
         interval = self.interval()
         groups = []
-        for index, (main, *concepts) in self.groups():
+        for index, classes in self.groups():
+            main, *concepts = storable(classes)
             low, high = interval[index]
             concept = concepts[0] if len(concepts) == 1 else dict(zip(self.names[1:], concepts, strict=True))
             groups.append(

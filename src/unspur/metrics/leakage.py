@@ -42,6 +42,7 @@ from unspur.metrics.probes import (
     scale_notes,
     units_to_try,
 )
+from unspur.options import storable
 from unspur.solvers.held_out_losses import HeldOutClusters, average_error
 
 #: Penalties of the ridge regression to choose from, in units of the mean variance of the rows.
@@ -301,7 +302,12 @@ class Leakage:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, ready for JSON."""
-        return {**asdict(self), "recall": list(self.recall), "classes": list(self.classes), "notes": list(self.notes)}
+        return {
+            **asdict(self),
+            "recall": list(self.recall),
+            "classes": storable(self.classes),
+            "notes": list(self.notes),
+        }
 
     def __str__(self) -> str:
         text = (
