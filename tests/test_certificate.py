@@ -523,3 +523,16 @@ def test_notes_call_the_main_label_as_its_line_does(sets):
     notes = leace.certificate(test.Z, rare, {"task": test.concept}).notes
     assert any(note.startswith("main label: not measured") for note in notes), notes
     assert not any(note.startswith("task: not measured") for note in notes)
+
+
+def test_notes_on_a_number_do_not_depend_on_the_task_being_passed(sets):
+    rng = np.random.default_rng(0)
+    train, fresh = sets[0], make_toy(2500, d=8, rho=0.0, random_state=2)
+    age, new = (40 + 10 * (2 * rows.Z[:, 0] + rng.normal(size=2500)) for rows in (train, fresh))
+    leace = LEACE(concept_type="continuous").fit(train.Z, train.y, concept=age)
+    alone, both = leace.certificate(fresh.Z, concept=new).notes, leace.certificate(fresh.Z, fresh.y, new).notes
+    assert any(note.startswith("concept can still be predicted after the removal: R²") for note in alone)
+    assert set(alone) <= set(both)
+    assert any(note.startswith("the task got worse") for note in both)
+    unrelated = LEACE(concept_type="continuous").fit(train.Z, concept=train.Z[:, 3])
+    assert not unrelated.certificate(fresh.Z, fresh.y, fresh.Z[:, 3]).notes  # control

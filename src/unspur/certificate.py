@@ -206,10 +206,13 @@ def certify(
         with _error_as_note(_task_name(concepts), all_notes):
             task = measure(y)
     erased = removed > 0 and removal.rank < len(removal.centre)  # not a part of it only
-    all_notes += _task_removed_notes(task, task_alone)
+    task_removed = _task_removed_notes(task, task_alone)
+    all_notes += task_removed
     all_notes += _broken_assumptions(concepts, y, probe if erased else {}, task_alone)
     if y is None and erased:
-        all_notes += _still_readable(probe, measured)
+        all_notes += _still_readable(probe)
+    if erased:
+        all_notes += _notes_on_numbers(measured, None if task_removed else task)
     all_notes += [
         f"{name}: below chance after removal. {USED_ROWS_HINT}"
         for name, (_, after) in probe.items()
@@ -378,22 +381,33 @@ def _broken_assumptions(
     return notes
 
 
-def _still_readable(
-    probe: Mapping[str, tuple[Leakage, Leakage]], numbers: Mapping[str, tuple[NumericLeakage, NumericLeakage]]
-) -> list[str]:
-    """Notes on concepts that are still predicted, where no task was passed that could be held fixed."""
-    left = [
+def _still_readable(probe: Mapping[str, tuple[Leakage, Leakage]]) -> list[str]:
+    """Notes on classes that are still predicted, where no task was passed that could be held fixed."""
+    return [
         f"{name} can still be predicted after the removal: {100 * after.accuracy:.1f} % where chance is "
-        f"{100 * after.chance:.1f}"
+        f"{100 * after.chance:.1f}. Pass y to tell whether the task, with which it may be correlated, reveals it"
         for name, (before, after) in probe.items()
         if after.low - after.chance > MIN_KEPT_GAIN_SHARE * max(0.0, before.accuracy - before.chance)
     ]
-    left += [
-        f"{name} can still be predicted after the removal: R² {after.r2:.3f}"
+
+
+def _notes_on_numbers(
+    numbers: Mapping[str, tuple[NumericLeakage, NumericLeakage]], task: tuple[Leakage, Leakage] | None
+) -> list[str]:
+    """Notes on numbers that are still predicted, and on a task that got worse; neither is held fixed."""
+    notes = [
+        f"{name} can still be predicted after the removal: R² {after.r2:.3f}. A task that is correlated with it may "
+        "reveal it"
         for name, (before, after) in numbers.items()
         if after.low > MIN_KEPT_GAIN_SHARE * max(0.0, before.r2)
     ]
-    return [f"{text}. Pass y to tell whether the task, with which it may be correlated, reveals it" for text in left]
+    if numbers and task is not None and task[1].high < task[0].low:
+        then, now = (f"{100 * part.accuracy:.1f}" for part in task)
+        notes.append(
+            f"the task got worse: a probe predicts it with {then} % before and {now} % after. If it is correlated with "
+            "the concept, part of what predicted it was the concept"
+        )
+    return notes
 
 
 def _disagreeing_rows(label: ClassLabel, y: ClassLabel) -> int | None:
