@@ -68,6 +68,8 @@ from unspur.subspace import AffineMap
 #: Ratio of the interquartile ranges of validation and training rows, and distance of their medians in such ranges, in
 #: the median column, from which on a warning is due.
 MAX_SCALE_RATIO, MAX_SHIFT = 5.0, 5.0
+#: Rows that are enough to compare scales.
+SCALE_ROWS = 1000
 #: Share of each group that becomes test rows, where there are none.
 TEST_SHARE = 0.3
 
@@ -576,14 +578,14 @@ def validation_name(name: str, unnamed: str) -> str:
     return f"{unnamed}_val" if name == unnamed else f"{name} of the validation rows"
 
 
-def some_rows(X: Array, number: int = 2000) -> Array:
+def some_rows(X: Array) -> Array:
     """Rows from all parts of an array or tensor, or the first of others, copied to the host, shape (m, d)."""
     if isinstance(X, StoredRows):
         with closing(X.blocks()) as blocks:
-            return next(iter(blocks))[1][:number]
+            return next(iter(blocks))[1][:SCALE_ROWS]
     if is_tensor(X) or isinstance(X, np.ndarray):
-        return rows_on_host(X, np.linspace(0, len(X) - 1, min(len(X), number)).astype(np.intp))
-    return _copied_to_host(X[:number])
+        return rows_on_host(X, np.linspace(0, len(X) - 1, min(len(X), SCALE_ROWS)).astype(np.intp))
+    return _copied_to_host(X[:SCALE_ROWS])
 
 
 def rows_on_host(X: Array, numbers: IntArray) -> Array:
