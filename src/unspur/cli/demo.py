@@ -55,9 +55,8 @@ def demo(agreement: float, seed: int, output: str, report: str | None, force: bo
         refuse_existing(path, overwrite=force)
     check_format(output)
     if not as_json:
-        say(
-            f"Digits 0–4 and 5–9 on two photographs that agree with the digit group in {100 * agreement:.0f} % of the rows."
-        )
+        share = f"{100 * agreement:.0f} %"
+        say(f"Digits 0–4 and 5–9 on two photographs that agree with the digit group in {share} of the rows.")
     rows, test = _embedded_photodigits(agreement, seed)
     jse = JSE(verbose=not as_json and sys.stderr.isatty())
     Z, y, photo = rows["train"]
