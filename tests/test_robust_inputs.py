@@ -15,7 +15,21 @@ from sklearn.preprocessing import StandardScaler
 from tests.optional import pandas as pd
 from tests.optional import torch
 from tests.probing import quick_probes
-from unspur import AFR, DFR, ERM, JSE, JTT, LEACE, SUBG, GroupDRO, GroupWeighted, RobustClassifier, load, open_rows
+from unspur import (
+    AFR,
+    DFR,
+    ERM,
+    JSE,
+    JTT,
+    LEACE,
+    SPLINCE,
+    SUBG,
+    GroupDRO,
+    GroupWeighted,
+    RobustClassifier,
+    load,
+    open_rows,
+)
 from unspur._data import warn_if_on_another_scale
 from unspur.datasets import make_toy
 from unspur.exceptions import (
@@ -392,3 +406,13 @@ def test_a_penalty_that_no_fold_can_choose_is_the_default(tmp_path, head, films)
     model.fit(TRAIN.Z, TRAIN.y, concept=TRAIN.concept, clusters=np.arange(1000) // 10)  # control
     assert len(model.selection_.results) > 1
     assert not model.notes_
+
+
+@pytest.mark.parametrize("remover", [LEACE, SPLINCE])
+def test_a_number_as_concept_is_refused_with_what_to_do(remover):
+    age = TRAIN.Z[:, 0].round(1)
+    with pytest.raises(InputError, match=r"groups, which need classes\. Fit the remover alone"):
+        RobustClassifier(remover(concept_type="continuous")).fit(TRAIN.Z, TRAIN.y, concept=age)
+    leace = remover(concept_type="continuous").fit(TRAIN.Z, TRAIN.y, concept=age)  # what the message advises
+    head = GroupWeighted().fit(leace.transform(TRAIN.Z), TRAIN.y, concept=age > 0)
+    assert head.score(leace.transform(TRAIN.Z), TRAIN.y) > 0.6

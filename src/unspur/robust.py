@@ -66,7 +66,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
     Parameters
     ----------
     remover : Remover, default=None
-        Removes the concept. None: ``JSE()``.
+        Removes the concept, which has classes; numbers (``concept_type="continuous"``) are refused. None: ``JSE()``.
     head : Head, default=None
         The head, whose `weight_decay` is chosen. None: ``GroupWeighted()``.
     cv : int, default=5
@@ -177,6 +177,12 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
             self._validate_params()
             remover = JSE() if self.remover is None else clone(self.remover)
             head = GroupWeighted() if self.head is None else clone(self.head)
+            if getattr(remover, "concept_type", None) == "continuous":
+                raise InputError(
+                    "The concept is a number (concept_type='continuous'), and the penalty of the head is chosen by "
+                    "groups, which need classes. Fit the remover alone, and a head on the rows that it transforms; "
+                    "the concept of the head is the number cut into classes."
+                )
             missing = _missing_value(self, remover, head)
             for estimator in (remover, head):
                 if "missing_concept" in estimator.get_params():
