@@ -156,13 +156,13 @@ FACES = (
 TUNED_BIRDS = (
     *_named("waterbirds-finetuned", "ERM", "JSE", "JSE, Δ auto", "JSE, metric 0.25", "JSE, scores", *_REMOVERS),
     *_named("waterbirds-finetuned-group", "JSE", "JSE, Δ auto", "JSE, metric 0.25", "JSE, scores", *_REMOVERS),
-    *_named("waterbirds-finetuned", "GW-ERM", "DFR", "AFR, γ=4"),
+    *_named("waterbirds-finetuned", "GW-ERM", "DFR", "AFR"),
     *_named("waterbirds-finetuned-group", "JSE, scores + GW-ERM", "RobustClassifier"),
 )
 PAIRS = (
     *_named("multinli-ood", "ERM", "JSE", "JSE, Δ auto", "JSE, metric 0.25", "JSE, scores", "INLP", "LEACE"),
     ("LEACE", "multinli-ood", "LEACE, groups"),
-    *_named("multinli-ood", "RLACE", "SAL", "SPLINCE", "GW-ERM", "DFR", "AFR, γ=4"),
+    *_named("multinli-ood", "RLACE", "SAL", "SPLINCE", "GW-ERM", "DFR", "AFR"),
     *_named("multinli-reweighting", "SUBG", "GDRO", "JTT"),
     *_named("multinli-ood", "JSE, scores + GW-ERM", "RobustClassifier"),
 )

@@ -4,7 +4,7 @@
 
 A network that was trained again is another network, so its records replace those of the one before all together: of one
 run at one setting, either all records are new or none is. Where the new ones lack a method that the old ones have (the
-run was stopped), the old ones stay. Afterwards draw tables with `unspur-paper reproduce … --draw --output
+run was stopped), the old ones stay. Records of methods that the experiment no longer has are dropped. Afterwards draw tables with `unspur-paper reproduce … --draw --output
 reproduction/results`, and pages with `result_pages.py`.
 """
 
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from unspur_paper.experiments.records import Record, canonical, pack, unpack
+from unspur_paper.experiments.reproduce import experiment_names, find_experiments
 
 NETWORKS = "finetuned-networks.json.xz"
 
@@ -33,13 +34,22 @@ def merged(old: Sequence[Record], new: Sequence[Record]) -> tuple[list[Record], 
 
 
 def _by_network(records: Iterable[Record]) -> dict[str, dict[str, Record]]:
-    """Data and run of a cell, and version -> its method -> the record."""
+    """Data and run of a cell -> its method -> the record."""
     found: dict[str, dict[str, Record]] = {}
     for record in records:
         spec = dict(record.spec)
-        network = canonical([spec.pop("dataset"), spec.pop("run"), record.version], "network")
+        network = canonical([spec.pop("dataset"), spec.pop("run")], "network")
         found.setdefault(network, {})[canonical(spec, "method")] = record
     return found
+
+
+def still_wanted(records: Sequence[Record], experiment: str, preset: str) -> list[Record]:
+    """Records of cells that the experiment still has; all of them if there is no experiment of that name."""
+    if experiment not in experiment_names():
+        return list(records)
+    (found,) = find_experiments((experiment,))
+    wanted = {canonical(dict(cell.spec), "spec") for cell in found.cells(preset)}
+    return [record for record in records if canonical(record.spec, "spec") in wanted]
 
 
 def merged_networks(old: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -78,6 +88,7 @@ def main() -> None:
         for path in sorted(Path(place).glob("*/*.jsonl.xz")):
             target = given.results / path.relative_to(place)
             old = unpack(target) if target.exists() else []
+            old = still_wanted(old, target.parent.name, target.name.partition(".")[0])
             records, taken, left = merged(old, unpack(path))
             target.parent.mkdir(parents=True, exist_ok=True)
             pack(records, target, overwrite=True)

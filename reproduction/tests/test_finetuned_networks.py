@@ -52,7 +52,7 @@ remover = "LEACE"
 
 
 def run_of(tmp_path, **options):
-    given = {"root": tmp_path, "work": tmp_path, "trainings": 1, "frozen": False, "seeds": 5, "only": [], **options}
+    given = {"root": tmp_path, "work": tmp_path, "trainings": 1, "frozen": False, "seeds": 5, "only": [], "without": [], **options}
     return finetuned_networks.Run(Namespace(**given), None)
 
 
@@ -70,10 +70,25 @@ def test_every_network_is_read_by_an_experiment_and_every_store_but_weak_adversa
 
 def test_what_matters_most_comes_first():
     order = [" ".join(arguments) for arguments in finetuned_networks.networks(5)]
-    assert all("celeba" in arguments for arguments in order[:18])
-    assert not [arguments for arguments in order[18:50] if "--adversary" in arguments or "--seed 3" in arguments]
-    assert all("--seed 3" in arguments or "--seed 4" in arguments for arguments in order[-22:])
+    plain = [arguments for arguments in order if "--adversary" not in arguments]
+    assert order[: len(plain)] == plain  # every plain network before the first adversary
+    seeds = [arguments.split("--seed ")[1][0] for arguments in plain]
+    assert seeds == sorted(seeds)
+    weights = [arguments.split("--adversary ")[1] for arguments in order[len(plain) :]]
+    assert weights == sorted(weights, key=float, reverse=True)
     assert sum("--maps" in arguments for arguments in order) == 8
+
+
+def test_some_networks_can_be_left_out(tmp_path):
+    run = run_of(tmp_path, only=["multinli"], without=["--adversary", "--seed 0"])
+    run.plan()
+    wanted = [job.words for job in run.waiting[True]]
+    assert wanted == [
+        " ".join(arguments)
+        for arguments in finetuned_networks.networks(5)
+        if arguments[0] == "multinli" and "--adversary" not in arguments and "0" not in arguments
+    ]
+    assert len(wanted) == 24
 
 
 @pytest.fixture
