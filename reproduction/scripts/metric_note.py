@@ -130,7 +130,8 @@ def on_finetuned_networks() -> tuple[str, Counter[str]]:
                 if len(values := _worst_by_run(source, method, axis, place)) >= FEWEST
             }
             apart = {
-                method: Difference.of(own, values, sorted(own.keys() & values.keys())) for method, values in found.items()
+                method: Difference.of(own, values, sorted(own.keys() & values.keys()))
+                for method, values in found.items()
             }
             best = min(apart, key=lambda method: apart[method].mean)
             runs = sorted(own.keys() & found[best].keys())

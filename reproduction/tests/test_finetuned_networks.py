@@ -52,7 +52,16 @@ remover = "LEACE"
 
 
 def run_of(tmp_path, **options):
-    given = {"root": tmp_path, "work": tmp_path, "trainings": 1, "frozen": False, "seeds": 5, "only": [], "without": [], **options}
+    given = {
+        "root": tmp_path,
+        "work": tmp_path,
+        "trainings": 1,
+        "frozen": False,
+        "seeds": 5,
+        "only": [],
+        "without": [],
+        **options,
+    }
     return finetuned_networks.Run(Namespace(**given), None)
 
 
