@@ -159,6 +159,11 @@ TUNED_BIRDS = (
     *_named("waterbirds-finetuned", "GW-ERM", "DFR", "AFR"),
     *_named("waterbirds-finetuned-group", "JSE, scores + GW-ERM", "RobustClassifier"),
 )
+TUNED_FACES = (
+    *_named("celeba-finetuned", "ERM", "JSE", "JSE, Δ auto", "JSE, metric 0.25", "JSE, scores", *_REMOVERS),
+    *_named("celeba-finetuned", "GW-ERM", "SUBG", "GDRO", "JTT", "DFR", "AFR"),
+    *_named("celeba-finetuned", "JSE, scores + GW-ERM", "RobustClassifier"),
+)
 PAIRS = (
     *_named("multinli-ood", "ERM", "JSE", "JSE, Δ auto", "JSE, metric 0.25", "JSE, scores", "INLP", "LEACE"),
     ("LEACE", "multinli-ood", "LEACE, groups"),
@@ -183,6 +188,7 @@ OVERVIEW = (
     Column("frozen birds", BIRDS, {"p": 0.9}),
     Column("frozen faces", FACES, {"p": 0.9}),
     Column("fine-tuned birds", TUNED_BIRDS, {"p": 0.9}),
+    Column("fine-tuned faces", TUNED_FACES, {"p": 0.9}),
     Column("fine-tuned sentence pairs", PAIRS, {"p": 0.9}),
 )
 SHOWN = (
@@ -292,6 +298,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "birds": lambda: methods(BIRDS, "", p=0.9),
     "faces": lambda: methods(FACES, "", p=0.9),
     "tuned-birds": lambda: methods(TUNED_BIRDS, "probe", p=0.9),
+    "tuned-faces": lambda: methods(TUNED_FACES, "probe", p=0.9),
     "pairs": lambda: methods(PAIRS, "probe", p=0.9),
     "delta": delta,
     "labels": labels,

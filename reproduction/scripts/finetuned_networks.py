@@ -96,6 +96,11 @@ def _at(source: tuple[str, ...], p: float, seed: int, adversary: str = "") -> tu
     return (*source, "--p", f"{p:g}", "--seed", str(seed), *more)
 
 
+def _contains(arguments: tuple[str, ...], words: str) -> bool:
+    """Whether words stand in the arguments one after the other; "0.9" is not in "0.95"."""
+    return f" {words} " in f" {' '.join(arguments)} "
+
+
 # --- what processes do -----------------------------------------------------------------------------------------------
 
 
@@ -369,8 +374,8 @@ class Run:
         wanted = [
             (k, a)
             for k, a in every
-            if all(words in " ".join(a) for words in self.given.only)
-            and not any(words in " ".join(a) for words in self.given.without)
+            if all(_contains(a, words) for words in self.given.only)
+            and not any(_contains(a, words) for words in self.given.without)
         ]
         for k, arguments in wanted:
             source = arguments[0]
@@ -738,10 +743,14 @@ def main() -> None:
     parser.add_argument("--trainings", type=int, default=1, help="trainings at a time, at most")
     parser.add_argument("--cores", type=int, default=1, help="processes that scale pictures and run experiments")
     parser.add_argument(
-        "--only", action="append", default=[], help="words that the arguments must contain; may be repeated"
+        "--only",
+        action="append",
+        default=[],
+        metavar="WORDS",
+        help='words that a network\'s arguments must contain, as in --only="--p 0.9"; may be repeated',
     )
     parser.add_argument(
-        "--without", action="append", default=[], help="words that the arguments must not contain; may be repeated"
+        "--without", action="append", default=[], metavar="WORDS", help="words that they must not contain; likewise"
     )
     parser.add_argument("--minutes", type=float, default=1e9, help="stop and pack after this long")
     parser.add_argument(

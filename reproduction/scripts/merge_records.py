@@ -15,22 +15,28 @@ import json
 import lzma
 import tarfile
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from unspur_paper.experiments.records import Record, canonical, pack, unpack
+from unspur_paper.experiments.registry import FINETUNED
 from unspur_paper.experiments.reproduce import experiment_names, find_experiments
+from unspur_paper.experiments.stores import _of_tuned
 
 NETWORKS = "finetuned-networks.json.xz"
 
 
-def merged(old: Sequence[Record], new: Sequence[Record]) -> tuple[list[Record], int, int]:
-    """All records to keep; how many of the new ones are among them, and how many are not."""
+def merged(old: Sequence[Record], new: Sequence[Record]) -> tuple[list[Record], list[Record]]:
+    """All records to keep, and new ones that are not among them, as their network lacks a method."""
     before, after = _by_network(old), _by_network(new)
-    whole = {network: records for network, records in after.items() if set(before.get(network, {})) <= set(records)}
-    kept, taken = {**before, **whole}, sum(map(len, whole.values()))
-    return [record for records in kept.values() for record in records.values()], taken, len(new) - taken
+    kept, left = dict(before), []
+    for network, records in after.items():
+        if set(before.get(network, {})) <= set(records):
+            kept[network] = records
+        else:
+            left += records.values()
+    return [record for records in kept.values() for record in records.values()], left
 
 
 def _by_network(records: Iterable[Record]) -> dict[str, dict[str, Record]]:
@@ -52,12 +58,21 @@ def still_wanted(records: Sequence[Record], experiment: str, preset: str) -> lis
     return [record for record in records if canonical(record.spec, "spec") in wanted]
 
 
-def merged_networks(old: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """How networks were trained, those that were trained again as they were then."""
-    found = {network["store"]: network for network in (*old, *new)}
+def merged_networks(
+    old: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]], left: Collection[str] = ()
+) -> list[dict[str, Any]]:
+    """How networks were trained, those that were trained again as they were then, but for some whose records were left."""
+    found = {network["store"]: network for network in old}
+    found |= {network["store"]: network for network in new if network["store"] not in left}
     return [
         {**found[store], "history": [_rounded(epoch) for epoch in found[store]["history"]]} for store in sorted(found)
     ]
+
+
+def store_of(record: Record) -> str:
+    """The store of the network that a record is of, as `finetuned_networks.py` names it; "" for other data."""
+    data = record.spec["dataset"]
+    return str(_of_tuned(data, record.spec["run"], Path())[0]) if data.get("name") in FINETUNED else ""
 
 
 def read_networks(path: Path) -> list[dict[str, Any]]:
@@ -85,20 +100,23 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         with tarfile.open(given.run) as tar:
             tar.extractall(place, filter="data")
+        stores: set[str] = set()
         for path in sorted(Path(place).glob("*/*.jsonl.xz")):
             target = given.results / path.relative_to(place)
-            old = unpack(target) if target.exists() else []
-            old = still_wanted(old, target.parent.name, target.name.partition(".")[0])
-            records, taken, left = merged(old, unpack(path))
+            name, preset = target.parent.name, target.name.partition(".")[0]
+            old = still_wanted(unpack(target) if target.exists() else [], name, preset)
+            new = still_wanted(unpack(path), name, preset)
+            records, left = merged(old, new)
             target.parent.mkdir(parents=True, exist_ok=True)
             pack(records, target, overwrite=True)
-            unfinished = f"; {left} new ones of networks that lack a method are left out" if left else ""
-            print(f"{target}: {len(records)} records, {taken} of them new{unfinished}")
+            unfinished = f"; {len(left)} new ones of networks that lack a method are left out" if left else ""
+            print(f"{target}: {len(records)} records, {len(new) - len(left)} of them new{unfinished}")
+            stores |= {store_of(record) for record in left}
         told = Path(place) / "networks.json"
         if told.exists():
             target = given.results / NETWORKS
             old_networks = read_networks(target) if target.exists() else []
-            networks = merged_networks(old_networks, json.loads(told.read_text(encoding="utf-8")))
+            networks = merged_networks(old_networks, json.loads(told.read_text(encoding="utf-8")), stores)
             write_networks(networks, target)
             print(f"{target}: {len(networks)} networks")
 

@@ -347,7 +347,7 @@ def page(lines: list[dict[str, Any]]) -> str:
         "<!-- written by reproduction/scripts/regret.py page; do not edit -->",
         "",
         "Worst-group accuracy in percent on test rows where task and concept are independent. Every method has the same "
-        "rows and the same rule for its penalty, and nothing is chosen on test rows. The protocol is at the top of "
+        "rows and the same rule for its penalty. Nothing is chosen on test rows but τ, on those of the first runs. The protocol is at the top of "
         "`reproduction/scripts/regret.py`; it was committed before the study was run. `make regret` repeats it where the "
         "stores of [datasets.md](datasets.md) are at hand, and the records are in `reproduction/results/regret.jsonl.xz`.",
         "",

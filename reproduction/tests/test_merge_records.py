@@ -68,6 +68,24 @@ def test_records_of_a_run_that_was_stopped_do_not_replace_more_than_they_have(me
     assert "2 new ones of networks that lack a method are left out" in said
 
 
+def test_a_network_whose_records_are_left_out_is_told_as_it_was(merge, tmp_path):
+    def of_pairs(method, run, data):
+        dataset = {"name": "multinli-finetuned", "encoder": "minilm", "p": 0.9, "adversary": 0.0}
+        spec = {"dataset": {**dataset, "trained_on": "drawn"}, "remover": {"name": method}, "run": run}
+        return Record(record_key(spec, data, "1"), spec, data, "1", {"right": [1]}, 0.5, ())
+
+    def told(seconds):
+        stores = [f"multinli-finetuned/minilm/p-0.9/seed-{seed}" for seed in (0, 1)]
+        return [{"store": store, "seconds": seconds, "history": []} for store in stores]
+
+    old = [of_pairs(method, run, "old") for method in ("JSE", "LEACE") for run in (0, 1)]
+    new = [of_pairs("JSE", 0, "new"), of_pairs("JSE", 1, "new"), of_pairs("LEACE", 1, "new")]
+    found, _ = merge(old, new, [told(1), told(2)])
+    assert those(found) == {("JSE", 0, "old"), ("LEACE", 0, "old"), ("JSE", 1, "new"), ("LEACE", 1, "new")}
+    networks = json.loads(lzma.decompress((tmp_path / "results" / NETWORKS).read_bytes()))
+    assert [network["seconds"] for network in networks] == [1, 2]
+
+
 def test_an_experiment_may_be_new_and_networks_are_told_anew(merge, tmp_path):
     once, again = ([{"epoch": 1.0, "validation_accuracy": accuracy}] for accuracy in (0.5, 2 / 3))
     networks = [

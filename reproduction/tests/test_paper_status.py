@@ -36,11 +36,26 @@ def test_a_value_is_reproduced_within_two_standard_errors_only(status, monkeypat
     assert answer(2.1) == "not reproduced"
 
 
+def test_a_value_that_is_called_compared_by_order_is_compared(status):
+    called = [
+        key for key, value in status.published_values().items() if status.status_of(key, value) == "compared by order"
+    ]
+    places = {(source, dataset) for source, dataset, *_ in called}
+    compared = [
+        one
+        for source, dataset in places
+        for kind in status.KINDS
+        for methods in status.compared(source, dataset, kind)
+        for one in methods
+    ]
+    assert len(called) == len(compared) == 1195
+
+
 def test_order_of_methods_is_that_of_the_means(status, monkeypatch):
     published = status.published_values()
 
     def with_sign(sign):
-        monkeypatch.setattr(status, "own_value", lambda key: status.Own(sign * published[key].mean, 0.01, "record"))
+        monkeypatch.setattr(status, "own_value", lambda key, _: status.Own(sign * published[key].mean, 0.01, "record"))
         return status.compared("removal", "waterbirds")
 
     same, opposite = with_sign(1.0), with_sign(-1.0)
