@@ -198,7 +198,7 @@ def _sizes(summary: Summary, marks: Marks) -> Any:
 def _in_lines(name: str, width: int) -> str:
     """The name of a method in lines of at most this width; one long word is broken before a capital letter."""
     words = name if len(name) <= width else re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
-    return textwrap.fill(words, width)
+    return textwrap.fill(words, width, break_long_words=False)
 
 
 def _sequential_looks(number: int) -> list[Look]:
