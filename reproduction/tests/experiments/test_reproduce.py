@@ -98,7 +98,7 @@ class TestRuns:
         before = table(tmp_path / "r")
         for path in (tmp_path / "r" / "records").iterdir():
             path.unlink()
-        assert "0 cells computed" in unspur(mine, "--draw", "--output", tmp_path / "r")
+        assert "nothing computed" in unspur(mine, "--draw", "--output", tmp_path / "r")
         assert table(tmp_path / "r") == before
 
     def test_fewer_runs_do_not_throw_records_away(self, mine, tmp_path):

@@ -146,7 +146,7 @@ def reproduce_command(
                 }
             )
             if not as_json:
-                _tell(result)
+                _tell(result, drawn=draw)
     with hold(folder / ".lock", patience=PATIENCE):
         index = write_index(folder)
     if as_json:
@@ -224,9 +224,10 @@ def _references(experiment: Experiment) -> dict[str, tuple[str, float]]:
     return {"average": ("Bayes accuracy", best)}
 
 
-def _tell(result: Reproduction) -> None:
+def _tell(result: Reproduction, *, drawn: bool) -> None:
     report = result.report
-    say(f"{report.computed} cells computed, {report.reused} found, in {report.seconds:.0f} s", indent="  ")
+    computed = f"{report.computed} cells computed, {report.reused} found, in {report.seconds:.0f} s"
+    say("Drawn from the records; nothing computed." if drawn else computed, indent="  ")
     if result.waiting:
         say(f"{len(result.waiting)} cells wait for their data. {result.waiting[0]}", indent="  ")
     for path, reason in result.damaged:
