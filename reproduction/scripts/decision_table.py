@@ -233,7 +233,7 @@ def delta() -> str:
 
 def labels() -> str:
     """Birds and faces with few rows of known concept: worst group and average."""
-    names = ("JSE", "GW-ERM", "SUBG", "GDRO", "ERM")
+    names = ("JSE", "JSE, metric 0.25", "RobustClassifier", "GW-ERM", "SUBG", "GDRO", "ERM")
     lines = []
     for words, experiment in (("birds", "waterbirds-limited-labels"), ("faces", "celeba-limited-labels")):
         for known in (500, 1000, 1500):
