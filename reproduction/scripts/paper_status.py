@@ -229,6 +229,17 @@ def _pair_cells(blocks: list[list[Compared]]) -> tuple[str, str]:
     )
 
 
+def order_share() -> str:
+    """How many pairs of methods that clearly differ in the paper are in the same order here, by worst groups."""
+    pairs = [
+        pair
+        for source, dataset, record in by_record()
+        for pair in clear_pairs(compared(source, dataset, record=record))
+    ]
+    same = sum(pair.own > 0 for pair in pairs)
+    return f"{same} of {len(pairs)} pairs ({100 * same / len(pairs):.0f} %)"
+
+
 def reversed_pairs() -> str:
     """Pairs of methods whose worst groups are reversed here, with how often, by data set and record."""
     lines = []

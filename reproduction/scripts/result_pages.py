@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 
 import merge_records
-from paper_status import missing_values, order_table, reversed_pairs, status_table
+from paper_status import missing_values, order_share, order_table, reversed_pairs, status_table
 
 from unspur_paper.datasets.negation import CLASSES
 from unspur_paper.experiments.metrics import INSIDE_GROUPS, METRICS, TITLES
@@ -386,6 +386,7 @@ _FILLERS = {
         status_table,
         missing_values,
         order_table,
+        order_share,
         reversed_pairs,
     )
 }
