@@ -413,14 +413,16 @@ class Run:
         """Folder of a store -> the cells that read it, each with the number of its experiment."""
         from unspur_paper.experiments.registry import FINETUNED
         from unspur_paper.experiments.reproduce import find_experiments
-        from unspur_paper.experiments.stores import _of_frozen, _of_tuned
+        from unspur_paper.experiments.stores import place_of_frozen, place_of_tuned
 
         found: dict[Path, list[tuple[int, dict[str, Any]]]] = {}
         self.experiments = find_experiments((*TRAINED, *(FROZEN if self.given.frozen else ())))
         for number, experiment in enumerate(self.experiments):
             for cell in experiment.cells("exact"):
                 data, run = cell.spec["dataset"], cell.spec["run"]
-                place = (_of_tuned if data["name"] in FINETUNED else _of_frozen)(data, run, self.embeddings)[0]
+                place = (place_of_tuned if data["name"] in FINETUNED else place_of_frozen)(data, run, self.embeddings)[
+                    0
+                ]
                 found.setdefault(place, []).append((number, dict(cell.spec)))
         return found
 

@@ -22,7 +22,7 @@ from typing import Any
 from unspur_paper.experiments.records import Record, canonical, pack, unpack
 from unspur_paper.experiments.registry import FINETUNED
 from unspur_paper.experiments.reproduce import experiment_names, find_experiments
-from unspur_paper.experiments.stores import _of_tuned
+from unspur_paper.experiments.stores import place_of_tuned
 
 NETWORKS = "finetuned-networks.json.xz"
 
@@ -72,7 +72,7 @@ def merged_networks(
 def store_of(record: Record) -> str:
     """The store of the network that a record is of, as `finetuned_networks.py` names it; "" for other data."""
     data = record.spec["dataset"]
-    return str(_of_tuned(data, record.spec["run"], Path())[0]) if data.get("name") in FINETUNED else ""
+    return str(place_of_tuned(data, record.spec["run"], Path())[0]) if data.get("name") in FINETUNED else ""
 
 
 def read_networks(path: Path) -> list[dict[str, Any]]:

@@ -121,7 +121,7 @@ def _digest(folder: Path) -> str:
 
 def found_folder(data: Mapping[str, Any], run: int, embeddings: Path) -> Path:
     """The folder of the store of a run, which must be there, and of the labels that the run asks for."""
-    folder, command = (_of_tuned if data["name"] in FINETUNED else _of_frozen)(data, run, embeddings)
+    folder, command = (place_of_tuned if data["name"] in FINETUNED else place_of_frozen)(data, run, embeddings)
     if (folder / MANIFEST).exists():
         _require_labels(data, folder)
     else:
@@ -142,14 +142,14 @@ def _require_labels(data: Mapping[str, Any], folder: Path) -> None:
         )
 
 
-def _of_frozen(data: Mapping[str, Any], run: int, embeddings: Path) -> tuple[Path, str]:
+def place_of_frozen(data: Mapping[str, Any], run: int, embeddings: Path) -> tuple[Path, str]:
     """Folder of a store, and the command that makes it."""
     seed = f" --seed {run}" if data["name"] in STORE_PER_RUN else ""
     command = f"embed {data['name']} --root DATA --encoder {data['encoder']}{seed}"
     return store_folder(embeddings, data["name"], data["encoder"], run), command
 
 
-def _of_tuned(data: Mapping[str, Any], run: int, embeddings: Path) -> tuple[Path, str]:
+def place_of_tuned(data: Mapping[str, Any], run: int, embeddings: Path) -> tuple[Path, str]:
     """The same where the network was trained for the run."""
     source, p, adversary = FINETUNED[data["name"]], data.get("p", 0.0), data["adversary"]
     kind = {"unmarked": without_marks(data), "negation": data["name"] == "multinli-negation"}
