@@ -60,6 +60,17 @@ class TestCells:
         assert {cell.method for cell in experiment.cells("paper")} == {"JSE"}
         assert len(experiment.cells("exact", runs=1, only=["ERM"])) == 6
 
+    def test_a_method_may_have_fewer_runs_and_strengths(self, tmp_path):
+        own = 'name = "ERM"\nruns = 2\nstrengths = [0, 0.9]'
+        experiment = read_experiment(written(tmp_path, GOOD.replace('name = "ERM"', own)))
+        cells = experiment.cells("exact", only=["ERM"])
+        places = {(cell.at["n"], cell.at["rho"], cell.spec["run"]) for cell in cells}
+        assert len(cells) == len(places) == 2 * 2 * 2
+        assert {(rho, run) for _, rho, run in places} == {(0.0, 0), (0.0, 1), (0.9, 0), (0.9, 1)}
+        assert len(experiment.cells("exact", runs=1, only=["ERM"])) == 4
+        assert len(experiment.cells("exact", only=["JSE"])) == 2 * 3 * 3
+        assert {cell.method for cell in experiment.smoke().cells("exact")} == {"JSE", "ERM"}
+
     def test_a_spec_says_all_and_in_one_way(self, tmp_path):
         """Defaults are written out, and 0 is 0.0: the same cell has the same record, however it is asked for."""
         spec = read_experiment(written(tmp_path, GOOD)).cells("exact", runs=1)[0].spec
@@ -159,6 +170,8 @@ class TestCells:
         ("runs = 3", 'compare = ["JSE"]', "a list of pairs of methods"),
         ("runs = 3", 'compare = [["JSE", "INLP"]]', "There are: ERM, JSE"),
         ("runs = 3", 'comparable = "no"', "true or false"),
+        ('name = "ERM"', 'name = "ERM"\nstrengths = [0.6]', "are some of [0.0, 0.5, 0.9]; got [0.6]"),
+        ('name = "ERM"', 'name = "ERM"\nruns = 0', "positive whole number"),
         ('name = "ERM"', 'name = "ERM"\ndataset = { rho = 0.5 }', "Unknown setting of a method in mine.toml: 'rho'"),
         ('name = "ERM"', 'name = "ERM"\npublished = { source = "removal" }', "a name, or a source and a method"),
         ('name = "toy"', 'name = "waterbirds"', "Unknown key of dataset 'waterbirds' in mine.toml: 'rho'"),

@@ -50,7 +50,8 @@ class Method:
     """A line of the tables: remover and last layer with their options, and the published line it is set against.
 
     One that is not `counted` stands beside the published line without being held to it. `source` is where that line is
-    published, if not where the experiment's are; `dataset` has settings that are the method's own.
+    published, if not where the experiment's are; `dataset` has settings that are the method's own. `runs` is the number
+    of its runs if there are fewer than of others, and `strengths` where it is run if not everywhere.
     """
 
     name: str
@@ -61,6 +62,8 @@ class Method:
     presets: tuple[str, ...]
     source: str | None = None
     dataset: Mapping[str, Any] = field(default_factory=dict)
+    runs: int | None = None
+    strengths: tuple[Any, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +139,16 @@ class Experiment:
             dataset["encoder"] = MADE_UP_PIXELS if dataset["encoder"] in PIXELS else MADE_UP
         if "judged" in dataset:
             dataset["judged"] = "validation rows"  # six times as fast
-        methods = tuple(replace(method, dataset=smaller(method.dataset)) for method in self.methods)
+        methods = tuple(replace(method, dataset=smaller(method.dataset), strengths=None) for method in self.methods)
         return replace(self, dataset=dataset, methods=methods, runs=2, published=None)
 
     def _product(self, preset: str, methods: Sequence[Method], runs: int) -> Iterator[Cell]:
         for values in product(*(self.dataset[axis] for axis in self.axes)):
             at = dict(zip(self.axes, values, strict=True))
             for method in methods:
-                yield from (self._cell(preset, method, at, run) for run in range(runs))
+                if method.strengths is None or at[self.strength] in method.strengths:
+                    fewer = runs if method.runs is None else min(runs, method.runs)
+                    yield from (self._cell(preset, method, at, run) for run in range(fewer))
         if self.illustration is not None:
             at = {axis: self.illustration[axis] for axis in self.axes}
             for method in methods:

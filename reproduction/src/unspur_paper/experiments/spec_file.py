@@ -49,7 +49,7 @@ _KEYS = {
     "illustration",
     "shown",
 }
-_METHOD_KEYS = {"name", "remover", "head", "published", "counted", "presets", "dataset"}
+_METHOD_KEYS = {"name", "remover", "head", "published", "counted", "presets", "dataset", "runs", "strengths"}
 
 
 def read_experiment(path: Path) -> Experiment:
@@ -132,7 +132,7 @@ class _Reader:
         comparable = text.get("comparable", True)
         if not isinstance(comparable, bool):
             raise InputError(f"'comparable' of {self.where} is true or false; got {_shown(comparable)}.")
-        methods = self.methods(text["methods"], presets, dataset, comparable)
+        methods = self.methods(text["methods"], presets, dataset, strength, comparable)
         wanted = self.names(text["metrics"], [*METRICS, *BUNDLES], "metrics")
         metrics = [m for metric in wanted for m in BUNDLES.get(metric, (metric,))]
         self.measurable(metrics, dataset)
@@ -187,11 +187,11 @@ class _Reader:
         return kind(value)
 
     def methods(
-        self, entries: Any, presets: Sequence[str], dataset: Mapping[str, Any], comparable: bool
+        self, entries: Any, presets: Sequence[str], dataset: Mapping[str, Any], strength: str, comparable: bool
     ) -> tuple[Method, ...]:
         """All methods, each with a name of its own."""
         found = [
-            self.method(self.table(entry, "methods"), presets, dataset, comparable)
+            self.method(self.table(entry, "methods"), presets, dataset, strength, comparable)
             for entry in self.list(entries, "methods")
         ]
         names = [method.name for method in found]
@@ -200,7 +200,12 @@ class _Reader:
         return tuple(found)
 
     def method(
-        self, entry: Mapping[str, Any], presets: Sequence[str], dataset: Mapping[str, Any], comparable: bool
+        self,
+        entry: Mapping[str, Any],
+        presets: Sequence[str],
+        dataset: Mapping[str, Any],
+        strength: str,
+        comparable: bool,
     ) -> Method:
         """One method, with options that all of its presets have."""
         self.known_keys(entry, _METHOD_KEYS, "a method")
@@ -232,7 +237,19 @@ class _Reader:
         counted = entry.get("counted", comparable)
         if not isinstance(counted, bool):
             raise InputError(f"'counted' of {_shown(name)} in {self.where} is true or false; got {_shown(counted)}.")
-        return Method(name, remover, head, published, counted, own, source, self.own_settings(entry, dataset))
+        runs = self.whole(entry["runs"], "runs of a method") if "runs" in entry else None
+        settings = self.own_settings(entry, dataset)
+        strengths = self.strengths(entry["strengths"], dataset[strength]) if "strengths" in entry else None
+        return Method(name, remover, head, published, counted, own, source, settings, runs, strengths)
+
+    def strengths(self, value: Any, all_of_them: Sequence[Any]) -> tuple[Any, ...]:
+        """Where one method is run: some of the values of the axis."""
+        found = self.list(value, "strengths of a method")
+        if not found or any(one not in all_of_them for one in found):
+            raise InputError(
+                f"'strengths' of a method in {self.where} are some of {_shown(list(all_of_them))}; got {_shown(found)}."
+            )
+        return tuple(found)
 
     def own_settings(self, entry: Mapping[str, Any], dataset: Mapping[str, Any]) -> dict[str, Any]:
         """Settings of the dataset that one method has for itself, which must not change the rows that are drawn."""
