@@ -113,7 +113,9 @@ class TestFit:
             cleaned.append((layer, remover))
 
     @pytest.mark.filterwarnings("ignore::unspur.exceptions.ClusterWarning")  # first tokens are copies of each other
-    @pytest.mark.parametrize("remover", [SAL(), SPLINCE(balance="group"), LEACE(balance="concept"), INLP()])
+    @pytest.mark.parametrize(
+        "remover", [SAL(), SPLINCE(balance="group"), LEACE(balance="concept"), INLP(random_state=0)]
+    )
     def test_other_removers_are_those_of_the_rows(self, gpt2, remover):
         layer = "transformer.h.1"
         fitted = scrub(gpt2, batches(), "flag", y="parity", remover=remover, layers=[layer]).removals[layer]
