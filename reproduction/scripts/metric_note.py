@@ -102,9 +102,7 @@ class Difference(NamedTuple):
 
     @classmethod
     def of(cls, one: dict[Any, float], other: dict[Any, float], runs: list[Any]) -> Difference:
-        paired = np.array([one[run] - other[run] for run in runs])
-        error = paired.std(ddof=1) / np.sqrt(len(paired))
-        return cls(float(paired.mean()), float(student.ppf(0.975, len(paired) - 1) * error), len(paired))
+        return cls(*_mean_and_half([one[run] - other[run] for run in runs]), len(runs))
 
     def __str__(self) -> str:
         return f"{self.mean:+.1f} [{self.mean - self.half:+.1f}, {self.mean + self.half:+.1f}]"
@@ -256,7 +254,8 @@ w_sᵀ M(τ) w_y = 0,   M(τ) = (1 − τ) · tr(Σ)/r · I + τ · Σ,   τ = 0
 ```
 
 with Σ the covariance of the training rows and r its rank. τ = 0 is the paper's. At τ = 1 the two scores are uncorrelated
-over the training rows. Nothing else changes: the same losses, tests and loops, as if rows were `(x − c) M^(−½)`, which are never computed. The removal becomes oblique ([concepts](../../docs/concepts.md#the-metric)).
+over the training rows. Nothing else changes: the same losses, tests and loops, as if rows were `(x − c) M^(−½)`,
+which are never computed. The removal becomes oblique ([concepts](../../docs/concepts.md#the-metric)).
 
 ## Why
 
@@ -316,9 +315,9 @@ five networks a cell, intervals are wide.
 Above, accuracy in the worst group; below, how well a fresh linear classifier reads the concept off test rows after the
 removal (50 is chance; DFR and group DRO remove nothing). Means over networks with 95 % intervals. Removals are followed by a
 plain layer. On birds and pairs they give groups equal weight, as ours does; on faces they were run with the paper's weights
-only, which keep the correlation. Some of the concept is left by `RobustClassifier` on pairs at 0.9, where LEACE leaves none, and on faces, where the probe is below 50
-and would be right about 56 % of the rows at 0.9 with its sign changed. "JSE, scores" (τ = 1) is not drawn: on pairs it is ahead of the recommendation from 0.6 on, by one and a half to
-three points; on faces in the mean only, and on birds and Toy it is behind. Nor are ADV and AFR, which are the best in five cells of
+only, which keep the correlation. Some of the concept is left by `RobustClassifier` on pairs at 0.9, where LEACE leaves
+none, and on faces, where the probe is below 50 and would be right about 56 % of the rows at 0.9 with its sign changed.
+"JSE, scores" (τ = 1) is not drawn: on pairs it is ahead of the recommendation from 0.6 on, by one and a half to three points; on faces in the mean only, and on birds and Toy it is behind. Nor are ADV and AFR, which are the best in five cells of
 the table, and group DRO was not run on these birds. On faces the gap to LEACE and JSE is partly one of weights.
 
 ## Where it fails
