@@ -74,13 +74,13 @@ def correlated_rows(n: int, d: int, directions: int, *, strength: float = 1.0, s
     return z, y, concept
 
 
-def pair_against_two_regressions(n: int = 10_000, d: int = 768, weight_decay: float = 1e-3) -> list[Figure]:
+def pair_against_two_regressions(n: int = 10_000, d: int = 768, penalty: float = 1e-3) -> list[Figure]:
     """The pair is solved to the gradient that the regressions reach, in the same norm."""
     z, y, concept = correlated_rows(n, d, 3)
     rows = MemoryRows(z, RowLabels.of(y, concept))
     counts = CellCounts.of(rows)
     weighting = counts.weighting(counts.without(None), "none")
-    space = PairSpace.of(Spectrum.of(Geometry.of_rows(rows, weighting)), weight_decay)
+    space = PairSpace.of(Spectrum.of(Geometry.of_rows(rows, weighting)), penalty)
     spectrum, model = space.spectrum, PairModel(space, np.full(2, CURVATURE_AT_ZERO))
     losses = PairLosses(rows, spectrum, (weighting,))
 
@@ -105,7 +105,7 @@ def pair_against_two_regressions(n: int = 10_000, d: int = 768, weight_decay: fl
     def pair(tol: float) -> Pair:
         """All that it takes, from the rows: moments, coordinates, start, solution."""
         geometry = Geometry.of_rows(rows, weighting)
-        space = PairSpace.of(Spectrum.of(geometry), weight_decay)
+        space = PairSpace.of(Spectrum.of(geometry), penalty)
         losses = PairLosses(rows, space.spectrum, (weighting,))
         return solve_pairs(losses, [space], losses.at_zero(), tol=tol)[0]
 
@@ -130,16 +130,14 @@ def toy_fit() -> list[Figure]:
         return f"{1e3 * seconds(lambda: jse.fit(toy.Z, toy.y, concept=toy.concept), repeats=20):.0f} ms"
 
     return [
-        Figure(
-            "Toy fit, n = 2,000, d = 20, held-out split, fixed weight decay", fit(cv=0.2, weight_decay=0.01), "< 50 ms"
-        ),
-        Figure("Toy fit, defaults (five folds, weight decay chosen)", fit()),
+        Figure("Toy fit, n = 2,000, d = 20, held-out split, fixed penalty", fit(cv=0.2, penalty=0.01), "< 50 ms"),
+        Figure("Toy fit, defaults (five folds, penalty chosen)", fit()),
     ]
 
 
 def ten_directions(n: int = 4000, d: int = 300) -> list[Figure]:
     z, y, concept = correlated_rows(n, d, 14, strength=0.5)
-    jse = JSE(cv=0.2, weight_decay=0.01, max_spurious=10, max_main=10, random_state=0)
+    jse = JSE(cv=0.2, penalty=0.01, max_spurious=10, max_main=10, random_state=0)
     spent = seconds(lambda: jse.fit(z, y, concept=concept))
     pairs = sum(step.inner > 0 for step in jse.trace_)
     name = f"{jse.spurious_.dim} spurious and {jse.main_.dim} main-task directions, n = {n:,}, d = {d}: {pairs} pairs"
@@ -167,7 +165,7 @@ def erasers() -> list[Figure]:
         figures.append(Figure(f"LEACE / `concept-erasure`, n = {n:,}, d = {d:,}", measured, goal))
     for directions, goal in ((1, "≤ 5"), (3, "")):
         z, y, concept = correlated_rows(50_000, 768, directions)
-        jse = JSE(cv=0.2, weight_decay=0.1, random_state=0)
+        jse = JSE(cv=0.2, penalty=0.1, random_state=0)
         ours = seconds(lambda jse=jse, z=z, y=y, c=concept: jse.fit(z, y, concept=c), 2)
         theirs = seconds(lambda z=z, c=concept: LEACE().fit(z, concept=c))
         name = f"JSE (held-out split) / LEACE, n = 50,000, d = 768, {jse.spurious_.dim} + {jse.main_.dim} directions"

@@ -27,10 +27,10 @@ VARIANTS = {
     "defaults": {},
     "balance='none'": {"balance": "none"},
     "balance='concept'": {"balance": "concept"},
-    "weight_decay=1": {"weight_decay": 1.0},
-    "weight_decay=0.1": {"weight_decay": 0.1},
-    "weight_decay=0.01": {"weight_decay": 0.01},
-    "weight_decay=0.001": {"weight_decay": 0.001},
+    "penalty=1": {"penalty": 1.0},
+    "penalty=0.1": {"penalty": 0.1},
+    "penalty=0.01": {"penalty": 0.01},
+    "penalty=0.001": {"penalty": 0.001},
     "cv=0.2 (20 % held out)": {"cv": 0.2},
     "cv=10": {"cv": 10},
     "PaperVariant(scalars='training')": {"variant": PaperVariant(scalars="training")},
@@ -39,7 +39,7 @@ VARIANTS = {
     "PaperVariant(tests='plain')": {"variant": PaperVariant(tests="plain")},
     "delta='auto'": {"delta": "auto"},
     "PaperVariant(output='onto_main')": {"variant": PaperVariant(output="onto_main")},
-    "solver='sgd', cv=0.2": {"solver": "sgd", "weight_decay": 0.0, "cv": 0.2},
+    "solver='sgd', cv=0.2": {"solver": "sgd", "penalty": 0.0, "cv": 0.2},
 }
 
 
@@ -216,7 +216,7 @@ A level of 5 % per test; a direction must pass two.
 - **Group balance.** On Toy the model is right, and weighting only costs a little precision (compare
   `balance='none'`). On pictures it is not right, and the groups that break the correlation are the
   ones that separate the two directions.
-- **Weight decay by the one-standard-error rule.** Too much (1 on Toy) mixes the correlated features
+- **Penalty by the one-standard-error rule.** Too much (1 on Toy) mixes the correlated features
   and leaves more of z_sp. Too little leaves noise in the directions. On photodigits more decay than
   the rule chooses does as well, with fewer directions and in less time. No single value is right
   for both, so the rule stays until a better one is found.

@@ -36,7 +36,7 @@ except ImportError:
     from unspur.lab.cli import main
 profile = cProfile.Profile()
 profile.enable()
-result = CliRunner().invoke(main, ["report", "birds.csv", "--main", "bird", "--concept", "background"])
+result = CliRunner().invoke(main, ["report", "birds.csv", "--task", "bird", "--concept", "background"])
 profile.disable()
 assert result.exit_code == 0, result.output
 profile.dump_stats("profile")

@@ -80,7 +80,7 @@ def _jse(**parameters: object) -> Callable[[np.ndarray, np.ndarray, np.ndarray],
 
 
 METHODS: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], object]] = {
-    "JSE, one direction each, rows held out once": _jse(cv=0.2, weight_decay=0.1, max_spurious=1, max_main=1),
+    "JSE, one direction each, rows held out once": _jse(cv=0.2, penalty=0.1, max_spurious=1, max_main=1),
     "JSE, defaults": _jse(),
     "JSE, metric=0": _jse(metric=0.0),
     "LEACE of concept-erasure": _leace,
@@ -167,8 +167,8 @@ def birds(given: argparse.Namespace) -> dict[str, Any]:
                         "seconds": spent,
                         "pairs": pairs,
                         "evaluations": sum(step.evaluations for step in jse.trace_ if step.inner > 0),
-                        "tried": len(jse.trace_.weight_decay_scores),
-                        "weight_decay": jse.trace_.weight_decay,
+                        "tried": len(jse.trace_.penalty_scores),
+                        "penalty": jse.trace_.penalty,
                         "n": len(sample.Z),
                         "d": sample.Z.shape[1],
                         "spurious": jse.spurious_.dim,

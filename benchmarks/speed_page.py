@@ -230,7 +230,7 @@ def birds(measured: dict[str, Any]) -> list[str]:
     n, d = fits[0]["n"], fits[0]["d"]
     return [
         f"n = {n:,}, d = {d}, agreement 0.9, default parameters except `balance` ({measured['birds']['cores']} cores, best of some",
-        f"repeats, smallest to largest of {len({f['draw'] for f in fits})} draws). Pairs include those of the weight decays tried. The",
+        f"repeats, smallest to largest of {len({f['draw'] for f in fits})} draws). Pairs include those of the penalties tried. The",
         "authors' program takes 239 s for 58 pairs on one thread.",
         "",
         *table("balance | judged on | fit | pairs | a pair | evaluations a pair | d_spurious | d_main", lines),

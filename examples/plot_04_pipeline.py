@@ -85,13 +85,13 @@ ax.legend(loc="lower left")
 
 search = GridSearchCV(
     make_pipeline(PCA(40, random_state=0), JSE(random_state=0), LogisticRegression(max_iter=2000)),
-    {"jse__weight_decay": [0.1, 0.01], "logisticregression__C": [0.1, 10.0]},
+    {"jse__penalty": [0.1, 0.01], "logisticregression__C": [0.1, 10.0]},
     scoring=scoring["worst group"],
     cv=folds,
 )
 search.fit(Z, y, concept=photograph)
 found = pd.DataFrame(search.cv_results_)
-found[["param_jse__weight_decay", "param_logisticregression__C", "mean_test_score", "std_test_score"]].round(3)
+found[["param_jse__penalty", "param_logisticregression__C", "mean_test_score", "std_test_score"]].round(3)
 
 # %%
 # On test pictures, where photograph and digit are independent:

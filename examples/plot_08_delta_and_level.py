@@ -32,7 +32,7 @@ def runs(rho, **parameters):
     found = []
     for seed in range(6):
         train = make_toy(4000, rho=rho, separability=DIFFICULTY, random_state=seed)
-        jse = JSE(random_state=0, weight_decay=0.1, **parameters).fit(train.Z, train.y, concept=train.concept)
+        jse = JSE(random_state=0, penalty=0.1, **parameters).fit(train.Z, train.y, concept=train.concept)
         after = ERM().fit(jse.transform(train.Z), train.y).predict(jse.transform(test.Z))
         accuracy = group_accuracy(test.y, after, test.concept).worst
         found.append((accuracy, jse.spurious_.dim, jse.main_.dim))
@@ -82,7 +82,7 @@ for level in levels:
         train = make_toy(300, rho=0.9, random_state=seed)
         shuffled = np.random.default_rng(seed).permutation(train.concept)
         for name, concept in zip(accepted, (train.concept, shuffled), strict=True):
-            jse = JSE(random_state=0, weight_decay=0.1, significance_level=level)
+            jse = JSE(random_state=0, penalty=0.1, significance_level=level)
             found[name] += jse.fit(train.Z, train.y, concept=concept).spurious_.dim > 0
     for name, number in found.items():
         accepted[name].append(number / 20)

@@ -56,7 +56,7 @@ def peak(fit):
 
 def fitted(where):
     """A JSE of those rows."""
-    return unspur.JSE(random_state=0, cv=0.2, weight_decay=0.1).fit(where, bird, concept=background)
+    return unspur.JSE(random_state=0, cv=0.2, penalty=0.1).fit(where, bird, concept=background)
 
 
 in_memory, most_in_memory = peak(lambda: fitted(np.array(Z)))

@@ -28,7 +28,7 @@ def test_it_tells_methods_apart_that_differ_in_what_they_keep(sets):
     train, test = sets
     jse, leace = (
         remover.fit(train.Z, train.y, concept=train.concept).certificate(test.Z, test.y, test.concept)
-        for remover in (JSE(cv=0.2, weight_decay=0.1, random_state=0), LEACE())
+        for remover in (JSE(cv=0.2, penalty=0.1, random_state=0), LEACE())
     )
     before, after = jse.probe["concept, task held fixed"]
     assert before.low > 0.75
@@ -193,7 +193,7 @@ def test_new_rows_are_not_taken_for_rows_of_a_fit_in_parts_of_one_row():
 def test_rows_that_decided_on_directions_are_recognised(sets):
     train, test = sets
     validation = {"X_val": test.Z, "y_val": test.y, "concept_val": test.concept}
-    jse = JSE(weight_decay=0.1, random_state=0).fit(train.Z, train.y, concept=train.concept, **validation)
+    jse = JSE(penalty=0.1, random_state=0).fit(train.Z, train.y, concept=train.concept, **validation)
     with pytest.warns(
         UsedRowsWarning,
         match="2,500 of the 2,500 rows measured were validation rows, on which the directions were tested",
@@ -243,7 +243,7 @@ def test_what_blinds_a_careless_probe_does_not_blind_the_certificate():
 
 def test_it_is_saved_with_the_removal_and_survives_json(sets, tmp_path):
     train, test = sets
-    inlp = INLP(cv=0.2, weight_decay=0.1, random_state=0).fit(train.Z, concept=train.concept)
+    inlp = INLP(cv=0.2, penalty=0.1, random_state=0).fit(train.Z, concept=train.concept)
     certificate = inlp.certificate(test.Z, test.y, test.concept)
     assert Certificate.from_dict(json.loads(json.dumps(certificate.to_dict()))).to_dict() == certificate.to_dict()
     inlp.save(tmp_path / "r.safetensors")
@@ -258,11 +258,11 @@ def test_dropped_directions_conditions_and_nothing_removed_are_said(sets):
     twice = LEACE().fit(train.Z, concept=np.column_stack([train.concept, train.concept]))
     certificate = twice.certificate(test.Z, concept=np.column_stack([test.concept, test.concept]))
     assert any("dropped" in note for note in certificate.notes)
-    none = JSE(cv=0.2, weight_decay=0.1, random_state=0, max_spurious=0).fit(train.Z, train.y, concept=train.concept)
+    none = JSE(cv=0.2, penalty=0.1, random_state=0, max_spurious=0).fit(train.Z, train.y, concept=train.concept)
     (note,) = none.certificate(test.Z, test.y, test.concept).notes  # and nothing of assumptions, which it cannot know
     assert "nothing was removed" in note
     apart, others = (make_toy(2500, d=8, random_state=seed) for seed in (0, 1))
-    fine = JSE(weight_decay=0.1, random_state=0).fit(apart.Z, apart.y, concept=apart.concept)
+    fine = JSE(penalty=0.1, random_state=0).fit(apart.Z, apart.y, concept=apart.concept)
     assert fine.certificate(others.Z, others.y, others.concept).notes == ()
 
 
@@ -279,7 +279,7 @@ def test_assumptions_that_fail_are_said_in_words(sets):
     assert Certificate.from_dict(older).task_alone is None
     few = test.y.copy()
     few[:40] = 1 - few[:40]
-    nearly = JSE(weight_decay=0.1, random_state=0).fit(train.Z, train.y, concept=train.concept)
+    nearly = JSE(penalty=0.1, random_state=0).fit(train.Z, train.y, concept=train.concept)
     assert "differ in only 40 of 2,500 rows" in " ".join(nearly.certificate(test.Z, test.y, few).notes)
     another = LEACE().fit(train.Z, concept=train.Z[:, 5] > 0)
     assert "can still be predicted after the removal" in " ".join(

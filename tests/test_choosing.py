@@ -31,9 +31,9 @@ from unspur.selection import (
 )
 from unspur.solvers import logistic
 
-GRID = {"weight_decay": HEAD_PENALTIES}
-SETTINGS = [{"weight_decay": penalty} for penalty in HEAD_PENALTIES]
-PAPER = {"weight_decay": PAPER_PENALTIES}
+GRID = {"penalty": HEAD_PENALTIES}
+SETTINGS = [{"penalty": penalty} for penalty in HEAD_PENALTIES]
+PAPER = {"penalty": PAPER_PENALTIES}
 
 
 def rows(seed=0, n=800, rho=0.8):
@@ -95,7 +95,7 @@ def test_a_column_of_another_scale_makes_no_headline(scale):
         return 100 * (worst[1] - worst[0])
 
     left = [Rows(clean(train.Z), train.y, train.concept) for clean in (np.asarray, sal.transform)]
-    assert gain([ERM(weight_decay=0.01).fit(part.Z, part.y) for part in left]) > 35  # a penalty that nobody chose
+    assert gain([ERM(penalty=0.01).fit(part.Z, part.y) for part in left]) > 35  # a penalty that nobody chose
     assert gain([tune_head(ERM(), PAPER, part).head for part in left]) > 35  # from penalties all too large for it
     level = [Rows(part.Z / np.r_[np.ones(8), scale], part.y, part.concept) for part in (train, test)]
     with quick_probes():
@@ -126,11 +126,11 @@ def test_without_validation_rows_a_fifth_chooses_and_all_train(head):
     rest, chosen_on = train.select(~aside), train.select(aside)
     losses = {}
     for penalty in HEAD_PENALTIES:
-        one = head(weight_decay=penalty).fit(rest.Z, rest.y, concept=rest.concept)
+        one = head(penalty=penalty).fit(rest.Z, rest.y, concept=rest.concept)
         losses[penalty] = temperature_scaled_loss(one, chosen_on)
     assert found.penalty == min(losses, key=losses.get)
-    assert {tried["weight_decay"]: loss for tried, loss in found.results} == pytest.approx(losses)
-    again = head(weight_decay=found.penalty).fit(train.Z, train.y, concept=train.concept)
+    assert {tried["penalty"]: loss for tried, loss in found.results} == pytest.approx(losses)
+    again = head(penalty=found.penalty).fit(train.Z, train.y, concept=train.concept)
     np.testing.assert_array_equal(found.head.coef_, again.coef_)  # of all rows
     assert set(found.fitted_heads) == set(HEAD_PENALTIES)
     np.testing.assert_array_equal(found.fitted_heads[found.penalty].coef_, again.coef_)
@@ -197,7 +197,7 @@ def test_after_a_removal_the_choice_is_as_good():
 @pytest.mark.parametrize("classes", [2, 3])
 def test_the_factor_on_the_logits_is_the_best_one(classes):
     train, chosen_on = shifted(0, 600, 0.8, d=8, classes=classes), shifted(1, 600, 0.8, d=8, classes=classes)
-    head = ERM(weight_decay=0.01).fit(train.Z, train.y)
+    head = ERM(penalty=0.01).fit(train.Z, train.y)
     loss, coef, intercept = temperature_scaled_loss(head, chosen_on), head.coef_, head.intercept_
 
     def at(factor):
@@ -255,7 +255,7 @@ def test_a_path_of_penalties_is_one_fit_each():
     for one, penalty in zip(
         fit_path(GroupWeighted(), SETTINGS, train.Z, train.y, concept=train.concept), HEAD_PENALTIES, strict=True
     ):
-        alone = GroupWeighted(weight_decay=penalty).fit(train.Z, train.y, concept=train.concept)
+        alone = GroupWeighted(penalty=penalty).fit(train.Z, train.y, concept=train.concept)
         np.testing.assert_array_equal(one.coef_, alone.coef_)
         assert vars(one).keys() == vars(alone).keys()
 
@@ -295,7 +295,7 @@ def test_groups_of_one_row_train_and_are_told():
         assert found.penalty in HEAD_PENALTIES
     four = Rows(train.Z[:4], np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1]))
     found = tune_head(ERM(), GRID, four)
-    assert found.penalty == ERM().weight_decay
+    assert found.penalty == ERM().penalty
     assert "no penalty could be chosen" in found.notes[-1]
 
 
@@ -307,7 +307,7 @@ def test_rows_without_a_concept_train_plain_layers_and_choose_nothing():
     assert (gaps.group[:200] == -1).all()
     assert not held_out_mask(gaps.group, 0.2, np.random.default_rng(0))[:200].any()
     found = tune_head(ERM(), GRID, gaps)
-    np.testing.assert_array_equal(found.head.coef_, ERM(weight_decay=found.penalty).fit(train.Z, train.y).coef_)
+    np.testing.assert_array_equal(found.head.coef_, ERM(penalty=found.penalty).fit(train.Z, train.y).coef_)
     words = Rows(train.Z, train.y, np.where(np.isnan(concept), None, np.where(concept > 0, "sea", "land")))
     np.testing.assert_array_equal(words.group, gaps.group)
     test = rows(1)
@@ -343,7 +343,7 @@ def test_without_any_concept_classes_have_equal_say(validated):
 
 
 def test_large_grids_can_be_searched_without_a_concept():
-    found = tune_head(AFR(random_state=0), {"weight_decay": (1.0, 0.01), "gamma": (0.0, 4.0)}, *map(unbalanced, (0, 1)))
+    found = tune_head(AFR(random_state=0), {"penalty": (1.0, 0.01), "gamma": (0.0, 4.0)}, *map(unbalanced, (0, 1)))
     assert len(found.results) == 4
     assert found.head.get_params().items() >= found.parameters.items()
     assert CHOSEN_BY_CLASS in found.notes
@@ -379,11 +379,11 @@ def test_groups_are_combinations_of_all_concepts():
 
 def test_a_choice_at_the_edge_says_so():
     train = shifted(0, 2000, 0.95)
-    assert tune_head(ERM(), {"weight_decay": (1.0, 0.1)}, train).grid_edge == "smallest"
+    assert tune_head(ERM(), {"penalty": (1.0, 0.1)}, train).grid_edge == "smallest"
     assert tune_named_head("ERM", train, None, 0).grid_edge == ""  # the last step gained next to nothing
     assert tune_named_head("GroupWeighted", train, None, 0).grid_edge == "largest"
     noisy = shifted(0, 200, 0.5, d=60), shifted(1, 2000, 0.5, d=60)
-    middle = tune_head(ERM(), {"weight_decay": (100.0, 0.05, 1e-9)}, *noisy)
+    middle = tune_head(ERM(), {"penalty": (100.0, 0.05, 1e-9)}, *noisy)
     assert middle.grid_edge == ""
     line = compare(train, train, None, ["none"], ["GroupWeighted"])[0]
     assert line.grid_edge == "largest"

@@ -47,7 +47,7 @@ def test_every_combination_has_a_result(results):
         assert not result.problem
         low, high = result.accuracy.worst_interval()
         assert low < result.accuracy.worst < high
-        assert result.parameters["weight_decay"] in HEAD_PENALTIES
+        assert result.parameters["penalty"] in HEAD_PENALTIES
         assert (result.n_removed > 0) == (result.remover != "none")
 
 
@@ -175,7 +175,7 @@ def test_columns_in_another_order_or_of_another_name_are_refused(change):
     train, test, others = (
         (pd.DataFrame(some.Z).add_prefix("z"), *some[1:]) for some in (rows(k, n=300) for k in range(3))
     )
-    moved, grid = (change(others[0]), *others[1:]), {"weight_decay": (0.1, 0.01)}
+    moved, grid = (change(others[0]), *others[1:]), {"penalty": (0.1, 0.01)}
     head = ERM().fit(*train[:2])
     with pytest.raises(InputError, match="columns of the test rows are not those of the training rows"):
         compare(train, moved, None, ["none"], ["ERM"], callback=pytest.fail)
@@ -209,11 +209,11 @@ def test_rows_that_are_in_two_sets_are_noted():
 
 def test_selection_returns_the_table_it_decided_from_and_the_smallest_loss_wins():
     train, validation = rows(0), rows(3)
-    found = select_head(ERM(), {"weight_decay": (1.0, 0.1, 0.01)}, train, validation)
-    losses = {tried["weight_decay"]: loss for tried, loss in found.results}
+    found = select_head(ERM(), {"penalty": (1.0, 0.1, 0.01)}, train, validation)
+    losses = {tried["penalty"]: loss for tried, loss in found.results}
     assert set(losses) == {1.0, 0.1, 0.01}
-    assert found.parameters["weight_decay"] == min(losses, key=losses.get)
-    again = ERM(weight_decay=0.1).fit(train.Z, train.y, concept=train.concept)
+    assert found.parameters["penalty"] == min(losses, key=losses.get)
+    again = ERM(penalty=0.1).fit(train.Z, train.y, concept=train.concept)
     assert losses[0.1] == pytest.approx(group_loss(again, validation))
     assert losses[1.0] != pytest.approx(losses[0.01], rel=1e-3)
 
@@ -239,7 +239,7 @@ def test_command_line(tmp_path):
     for name, seed in (("train", 0), ("test", 1)):
         data = rows(seed, names=True)
         np.savez(tmp_path / f"{name}.npz", Z=data.Z, bird=data.y, water=data.concept)
-    command = ["compare", f"{tmp_path}/train.npz", "--main", "bird", "--concept", "water", "--remover", "none"]
+    command = ["compare", f"{tmp_path}/train.npz", "--task", "bird", "--concept", "water", "--remover", "none"]
     command += ["--remover", "LEACE", "--head", "ERM", "--head", "SUBG"]
     shown = CliRunner().invoke(main, command)
     assert shown.exit_code == 0, shown.output
@@ -260,7 +260,7 @@ def test_every_remover_balances_the_same_classes():
     train, test = rows(0, rho=0.9), rows(1, rho=0.0)
     by_hand = LEACE(balance="group").fit(train.Z, train.y, concept=train.concept)
     left = train._replace(Z=by_hand.transform(train.Z))
-    head = tune_head(ERM(random_state=0), {"weight_decay": HEAD_PENALTIES}, left).head
+    head = tune_head(ERM(random_state=0), {"penalty": HEAD_PENALTIES}, left).head
     expected = group_accuracy(test.y, head.predict(by_hand.transform(test.Z)), test.concept).worst
     balanced, plain = (compare(train, test, None, ["LEACE"], ["ERM"], balance=b)[0] for b in ("group", "none"))
     assert balanced.accuracy.worst == pytest.approx(expected)
@@ -271,7 +271,7 @@ def test_labels_that_training_rows_do_not_have_are_named(tmp_path):
     data = rows(0, n=400, names=True)
     np.savez(tmp_path / "train.npz", Z=data.Z, bird=data.y, water=data.concept)
     np.savez(tmp_path / "test.npz", Z=data.Z, bird=np.where(np.arange(400) < 5, "lane", data.y), water=data.concept)
-    command = ["compare", f"{tmp_path}/train.npz", "--main", "bird", "--concept", "water", "--remover", "none"]
+    command = ["compare", f"{tmp_path}/train.npz", "--task", "bird", "--concept", "water", "--remover", "none"]
     for option in ("--test", "--validation"):
         done = CliRunner().invoke(main, [*command, option, f"{tmp_path}/test.npz"])
         assert done.exit_code == 1
@@ -284,7 +284,7 @@ def test_test_rows_may_all_be_of_one_class(tmp_path, label):
     one = (data.y if label == "bird" else data.concept) == 1
     for name, part in (("train", slice(None)), ("test", one)):
         np.savez(tmp_path / f"{name}.npz", Z=data.Z[part], bird=data.y[part], water=data.concept[part])
-    command = ["compare", f"{tmp_path}/train.npz", "--main", "bird", "--concept", "water", "--remover", "none"]
+    command = ["compare", f"{tmp_path}/train.npz", "--task", "bird", "--concept", "water", "--remover", "none"]
     done = CliRunner().invoke(main, [*command, "--test", f"{tmp_path}/test.npz"])
     assert done.exit_code == 0, done.output
     empty = "bird=0, water=0; bird=0, water=1" if label == "bird" else "bird=0, water=0; bird=1, water=0"
@@ -422,7 +422,7 @@ def test_the_command_says_which_combination_to_take_and_how(tmp_path, monkeypatc
     command = [
         "compare",
         "my rows.npz",
-        "--main",
+        "--task",
         "bird",
         "--concept",
         "water",
@@ -435,7 +435,7 @@ def test_the_command_says_which_combination_to_take_and_how(tmp_path, monkeypatc
     assert shown.exit_code == 0, shown.output
     text = " ".join(shown.output.replace("\\\n", " ").split())
     assert "Take JSE + GroupWeighted, which is the recommendation" in text
-    assert "unspur fit 'my rows.npz' --main bird --concept water --seed 3 --output model.safetensors" in text
+    assert "unspur fit 'my rows.npz' --task bird --concept water --seed 3 --output model.safetensors" in text
     assert "model = RobustClassifier(JSE(random_state=3), random_state=3)" in text
     assert "chance is 50.0" in text
     told = json.loads(CliRunner().invoke(main, [*command, "--remover", "none", "--remover", "JSE-s", "--json"]).stdout)
@@ -532,7 +532,7 @@ def test_the_printed_command_leaves_out_columns_of_conditions_on_test_rows(tmp_p
         data = rows(seed, n=400)
         frame = pd.DataFrame(data.Z, columns=[f"z{k}" for k in range(data.Z.shape[1])])
         frame.assign(bird=data.y, water=data.concept, camera=np.arange(400) % 2).to_csv(f"{name}.csv", index=False)
-    command = ["compare", "train.csv", "--test", "test.csv", "--test-where", "camera=1", "--main", "bird"]
+    command = ["compare", "train.csv", "--test", "test.csv", "--test-where", "camera=1", "--task", "bird"]
     command += ["--concept", "water", "--remover", "LEACE", "--head", "ERM", "--json"]
     done = CliRunner().invoke(main, command)
     assert done.exit_code == 0, done.output

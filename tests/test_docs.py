@@ -118,7 +118,7 @@ def require_valid(arguments: list[str], program: click.Group = main) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", ["unfit a.npz", "fit a.npz --nonsense 1", "compare a.npz --main y --concept c --head NONE", "fit a.npz"]
+    "wrong", ["unfit a.npz", "fit a.npz --nonsense 1", "compare a.npz --task y --concept c --head NONE", "fit a.npz"]
 )
 def test_a_wrong_command_would_be_noticed(wrong):
     with pytest.raises((AssertionError, click.UsageError)):

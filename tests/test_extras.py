@@ -75,6 +75,6 @@ def test_a_library_that_nobody_asked_for_in_time_is_named_with_its_extra(monkeyp
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
     monkeypatch.setattr("unspur.io.files.read_table", broken)
-    done = CliRunner().invoke(main, ["fit", "x.npz", "--main", "y", "--concept", "c", "--output", str(tmp_path / "r")])
+    done = CliRunner().invoke(main, ["fit", "x.npz", "--task", "y", "--concept", "c", "--output", str(tmp_path / "r")])
     assert done.exit_code == 1
     assert f"{name} is not installed, and this needs it: pip install '.[{extra}]' in a clone of unspur." in done.output

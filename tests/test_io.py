@@ -18,7 +18,7 @@ from unspur.exceptions import ArtifactError, OutputExistsError, UnspurError
 
 TOY = make_toy(600, rho=0.5, random_state=0)
 NEW_ROWS = make_toy(50, rho=0.0, random_state=1).Z
-SETTINGS = {"cv": 0.2, "weight_decay": 0.1, "random_state": 3}
+SETTINGS = {"cv": 0.2, "penalty": 0.1, "random_state": 3}
 
 
 @pytest.fixture(scope="module")
@@ -336,7 +336,7 @@ def test_damaged_metadata_is_an_artifact_error(tmp_path, text):
 def test_flipping_any_bit_of_the_header_never_escapes_as_another_error(tmp_path):
     toy = make_toy(600, rho=0.5, random_state=0)
     path = tmp_path / "jse.safetensors"
-    JSE(random_state=0, cv=0.2, weight_decay=0.1).fit(toy.Z, toy.y, concept=toy.concept).save(path)
+    JSE(random_state=0, cv=0.2, penalty=0.1).fit(toy.Z, toy.y, concept=toy.concept).save(path)
     whole = bytearray(path.read_bytes())
     rng = np.random.default_rng(0)
     refused = 0
@@ -354,12 +354,12 @@ def test_flipping_any_bit_of_the_header_never_escapes_as_another_error(tmp_path)
 
 def test_numpy_parameters_and_class_names_survive_saving(tmp_path):
     toy = make_toy(600, rho=0.5, random_state=0)
-    jse = JSE(cv=np.int64(3), max_main=np.int64(1), weight_decay=np.float64(0.1), random_state=np.int64(0))
+    jse = JSE(cv=np.int64(3), max_main=np.int64(1), penalty=np.float64(0.1), random_state=np.int64(0))
     jse.fit(toy.Z, np.array(["land", "water"])[toy.y], concept=toy.concept.astype(bool)).save(
         tmp_path / "j.safetensors"
     )
     again = load(tmp_path / "j.safetensors")
-    assert (again.cv, again.max_main, again.weight_decay, again.random_state) == (3, 1, 0.1, 0)
+    assert (again.cv, again.max_main, again.penalty, again.random_state) == (3, 1, 0.1, 0)
     assert again.classes_ == ("land", "water")
     assert again.concept_classes_ == (False, True)
 
@@ -368,7 +368,7 @@ def test_numpy_parameters_and_class_names_survive_saving(tmp_path):
 def test_settings_with_numpy_numbers_survive_saving(tmp_path):
     toy = make_toy(300, rho=0.5, random_state=0)
     sgd = SGD(learning_rate=np.float32(0.5), batch_size=np.int32(64), max_epochs=np.int64(2))
-    jse = JSE(solver=sgd, weight_decay=0.1, random_state=0, max_spurious=0)
+    jse = JSE(solver=sgd, penalty=0.1, random_state=0, max_spurious=0)
     jse.fit(toy.Z, toy.y, concept=toy.concept).save(tmp_path / "j.safetensors")
     assert load(tmp_path / "j.safetensors").solver == sgd != SGD()
 

@@ -46,9 +46,9 @@ def results(toy):
     """Everything that has a table, with names that try to be markup."""
     y = np.where(toy.y == 1, f"water{EVIL}", "land")
     concept = {f"background{EVIL}": np.where(toy.concept == 1, f"sea{EVIL}", "shore")}
-    jse = JSE(random_state=0, cv=0.2, weight_decay=0.1).fit(toy.Z, {f"bird{EVIL}": y}, concept=concept)
+    jse = JSE(random_state=0, cv=0.2, penalty=0.1).fit(toy.Z, {f"bird{EVIL}": y}, concept=concept)
     three = {"season": np.arange(800) % 3, f"background{EVIL}": toy.concept}
-    several = JSE(random_state=0, cv=0.2, weight_decay=0.1, max_spurious=1).fit(toy.Z, y, concept=three)
+    several = JSE(random_state=0, cv=0.2, penalty=0.1, max_spurious=1).fit(toy.Z, y, concept=three)
     held_out = make_toy(400, d=6, rho=0.0, random_state=1)
     values = {f"background{EVIL}": np.where(held_out.concept == 1, f"sea{EVIL}", "shore")}
     certificate = jse.certificate(held_out.Z, held_out.y, values)

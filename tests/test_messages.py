@@ -106,7 +106,7 @@ def fit(case, *, named=False):
             y, concept = ({name: rows[name]} if named else rows[name] for name in ("bird", "background"))
             arguments |= {f"X{suffix}": rows["Z"], f"y{suffix}": y, f"concept{suffix}": concept}
             arguments |= {f"clusters{suffix}": rows["film"]} if "film" in rows else {}
-    return JSE(random_state=0, weight_decay=0.1, **case.parameters).fit(**arguments)
+    return JSE(random_state=0, penalty=0.1, **case.parameters).fit(**arguments)
 
 
 def written(rows, name):
@@ -126,7 +126,7 @@ def typed(case):
     files = [written(case.rows, "rows.csv")]
     files += [] if case.validation is None else ["--validation", written(case.validation, "validation.csv")]
     files += ["--cluster", "film"] if "film" in case.rows else []
-    labels = ["--main", "bird", "--concept", "background", "--weight-decay", "0.1", "--output", "r.safetensors"]
+    labels = ["--task", "bird", "--concept", "background", "--penalty", "0.1", "--output", "r.safetensors"]
     done = CliRunner().invoke(main, ["fit", "--method", "JSE", *files, *labels, *map(str, case.options)])
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return done.exit_code, " ".join(done.stderr.split())
@@ -295,7 +295,7 @@ def test_a_small_group_where_most_rows_have_no_concept(tmp_path, monkeypatch):
 def test_problems_of_a_comparison_name_options_of_the_verb(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows = written(without(RARE[11:]), "rows.csv")  # of which three become test rows
-    labels = ["--main", "bird", "--concept", "background", "--remover", "JSE", "--remover", "none", "--head", "ERM"]
+    labels = ["--task", "bird", "--concept", "background", "--remover", "JSE", "--remover", "none", "--head", "ERM"]
     done = CliRunner().invoke(main, ["compare", rows, *labels])
     assert done.exit_code == 0, done.output
     said = " ".join(done.stdout.split())
@@ -307,7 +307,7 @@ def test_validation_rows_that_are_too_few_are_pooled_for_a_classifier(tmp_path, 
     monkeypatch.chdir(tmp_path)
     case = CASES["an empty group of validation rows"]
     files = [written(case.rows, "rows.csv"), "--validation", written(case.validation, "validation.csv")]
-    labels = ["--main", "bird", "--concept", "background", "--weight-decay", "0.1", "--output", "r.safetensors"]
+    labels = ["--task", "bird", "--concept", "background", "--penalty", "0.1", "--output", "r.safetensors"]
     done = CliRunner().invoke(main, ["fit", *files, *labels])
     assert done.exit_code == 0
     reason = case.message.format(**NAMED, **OPTIONS)
@@ -332,7 +332,7 @@ def test_names_of_labels_are_put_in_as_they_are():
 
 def test_an_output_that_exists(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    jse = JSE(random_state=0, weight_decay=0.1).fit(TOY.Z, TOY.y, concept=TOY.concept)
+    jse = JSE(random_state=0, penalty=0.1).fit(TOY.Z, TOY.y, concept=TOY.concept)
     jse.save("r.safetensors")
     message = "r.safetensors exists and is kept. Choose another name, or pass {overwrite}."
     with pytest.raises(OutputExistsError, match=re.escape(message.format(**ARGUMENTS))):
@@ -349,7 +349,7 @@ def test_too_little_memory(tmp_path, monkeypatch):
         InputError, match=r"^memory='10 kB' is too little for Z.npy: 600 rows .* Pass memory='1MB' or more"
     ):
         open_rows("Z.npy", memory="10kB")
-    labels = ["--main", "bird.npy", "--concept", "background.npy", "--output", "r.safetensors"]
+    labels = ["--task", "bird.npy", "--concept", "background.npy", "--output", "r.safetensors"]
     said = " ".join(CliRunner().invoke(main, ["fit", "Z.npy", *labels, "--memory", "10kB"]).stderr.split())
     assert re.match("Error: --memory 10 kB is too little for Z.npy: 600 rows .* Pass --memory 1MB or more", said)
 

@@ -237,7 +237,7 @@ def test_a_name_that_is_taken_is_left_out_and_said(acme, toy):
 
 def test_the_command_line_has_them(acme, toy):
     np.savez(acme / "rows.npz", Z=toy.Z, y=toy.y, c=toy.concept)
-    labels = ["--main", "y", "--concept", "c"]
+    labels = ["--task", "y", "--concept", "c"]
     done = unspur("fit", "rows.npz", *labels, "--method", "MeanGap", "--output", "gap.safetensors", cwd=acme)
     assert done.returncode == 0, done.stderr
     assert "1 of 5 directions was removed for c" in done.stdout

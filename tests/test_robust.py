@@ -41,7 +41,7 @@ def model():
 @pytest.mark.parametrize("remover", [JSE(metric=0.0), JSE(metric=0.25), LEACE()])
 def test_one_linear_layer_equals_the_layer_trained_on_rows_after_the_removal(remover, head):
     one = fitted(RobustClassifier(remover, head, random_state=0))
-    after = clone(head).set_params(weight_decay=one.selection_.penalty)
+    after = clone(head).set_params(penalty=one.selection_.penalty)
     after.fit(one.transform(TRAIN.Z), TRAIN.y, concept=TRAIN.concept)
     logits = one.decision_function(TEST.Z)
     assert_allclose(logits, after.decision_function(one.transform(TEST.Z)), atol=1e-5)
@@ -69,7 +69,7 @@ def test_dfr_does_not_choose_its_penalty_on_copies_of_the_validation_rows_it_is_
 def test_validation_rows_choose_and_then_train():
     one = fitted(**HELD_OUT)
     both = [np.concatenate([getattr(TRAIN, name), getattr(VAL, name)]) for name in ("Z", "y", "concept")]
-    layer = GroupWeighted(weight_decay=one.selection_.penalty, tol=1e-9)
+    layer = GroupWeighted(penalty=one.selection_.penalty, tol=1e-9)
     layer.fit(one.transform(both[0]), both[1], concept=both[2])
     assert_allclose(one.decision_function(TEST.Z), layer.decision_function(one.transform(TEST.Z)), atol=1e-4)
     assert min(loss for _, loss in one.selection_.results) == one.selection_.loss
@@ -94,7 +94,7 @@ def test_penalties_are_chosen_on_rows_left_out():
     Z[:, 1] += 2.0 * concept
     chosen = RobustClassifier(random_state=0).fit(Z, y, concept=concept)
     assert chosen.selection_.penalty >= 0.01
-    losses = {tried["weight_decay"]: loss for tried, loss in chosen.selection_.results}
+    losses = {tried["penalty"]: loss for tried, loss in chosen.selection_.results}
     assert losses[1e-6] > losses[chosen.selection_.penalty] + 0.02
 
 
@@ -118,7 +118,7 @@ def test_whole_weights_count_like_repeated_rows():
     one = fitted(RobustClassifier(LEACE(), GroupWeighted(tol=1e-9), random_state=0), sample_weight=weight)
     Z, y, concept = (np.repeat(getattr(TRAIN, name), weight, axis=0) for name in ("Z", "y", "concept"))
     assert_allclose(one.transform(TEST.Z), LEACE().fit(Z, y, concept=concept).transform(TEST.Z), atol=1e-9)
-    layer = GroupWeighted(weight_decay=one.selection_.penalty, tol=1e-9).fit(one.transform(Z), y, concept=concept)
+    layer = GroupWeighted(penalty=one.selection_.penalty, tol=1e-9).fit(one.transform(Z), y, concept=concept)
     logits = one.decision_function(TEST.Z)
     assert_allclose(logits, layer.decision_function(one.transform(TEST.Z)), atol=1e-5)
     alike = clone(layer).fit(one.transform(TRAIN.Z), TRAIN.y, concept=TRAIN.concept)  # control
@@ -176,7 +176,7 @@ def test_it_is_saved_in_one_file_with_its_removal(model, tmp_path):
         lambda arrays, _: arrays.update(coef=np.full_like(arrays["coef"], np.nan)),
         lambda _, layer: layer.update(head="Pickle"),
         lambda _, layer: layer.update(classes=["a", "b", "c"]),
-        lambda _, layer: layer.update(weight_decay=-1.0),
+        lambda _, layer: layer.update(penalty=-1.0),
         lambda _, layer: layer.update(cv="5"),
         lambda _, layer: layer.pop("table"),
         lambda _, layer: layer.update(table=[[1.0]]),
@@ -231,7 +231,7 @@ EXPECTED = {
 
 @pytest.mark.filterwarnings("ignore::unspur.exceptions.NothingRemovedWarning")
 @parametrize_with_checks(
-    [RobustWithConcept(JSE(smallest_group=2, weight_decay=0.1, cv=2, random_state=0), cv=2, random_state=0)],
+    [RobustWithConcept(JSE(smallest_group=2, penalty=0.1, cv=2, random_state=0), cv=2, random_state=0)],
     expected_failed_checks=lambda _: EXPECTED,
 )
 def test_scikit_learn_checks(estimator, check):

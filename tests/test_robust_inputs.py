@@ -79,7 +79,7 @@ def test_every_layer_is_trained_on_validation_rows_as_well(head):
     model = RobustClassifier(LEACE(), head, random_state=0)
     coef = model.fit(TRAIN.Z, TRAIN.y, concept=TRAIN.concept, **HELD_OUT).coef_
     penalty = model.selection_.penalty
-    alone = type(head)(random_state=model.head_.random_state, weight_decay=penalty)
+    alone = type(head)(random_state=model.head_.random_state, penalty=penalty)
     clean = [model.transform(part.Z) for part in (TRAIN, VALIDATION)]
     y, concept = (np.append(getattr(TRAIN, name), getattr(VALIDATION, name)) for name in ("y", "concept"))
     pooled = alone.fit(np.vstack(clean), y, concept=concept).decision_function(model.transform(TEST.Z))
@@ -91,7 +91,7 @@ def test_every_layer_is_trained_on_validation_rows_as_well(head):
 def test_dfr_is_trained_on_validation_rows_alone():
     model = RobustClassifier(LEACE(), DFR(), random_state=0)
     model.fit(TRAIN.Z, TRAIN.y, concept=TRAIN.concept, **HELD_OUT)
-    alone = DFR(random_state=model.head_.random_state, weight_decay=model.selection_.penalty)
+    alone = DFR(random_state=model.head_.random_state, penalty=model.selection_.penalty)
     held_out = {**HELD_OUT, "X_val": model.transform(VALIDATION.Z)}
     alone.fit(model.transform(TRAIN.Z), TRAIN.y, concept=TRAIN.concept, **held_out)
     rows = model.transform(TEST.Z)
@@ -135,7 +135,7 @@ def test_validation_rows_too_few_to_test_on_are_pooled_with_rows_in_files(where,
         return {"files": open_rows(tmp_path / name), "memory": Z, "torch": torch.from_numpy(Z)}[home]
 
     train, validation = placed(TRAIN.Z, where[0], "train.npy"), placed(few["X_val"], where[1], "few.npy")
-    remover = JSE(solver=solver, weight_decay=0.1, max_spurious=1, max_pairs=2)
+    remover = JSE(solver=solver, penalty=0.1, max_spurious=1, max_pairs=2)
     model = RobustClassifier(remover, random_state=0)
     with pytest.warns(FewRowsWarning, match="pooled"):
         memory = model.fit(TRAIN.Z, TRAIN.y, concept=TRAIN.concept, **few).coef_
@@ -150,8 +150,8 @@ def test_balanced_classes_have_the_penalty_units_of_rows_weighted_so():
     """The removal is not applied to the rows, yet the head is that of transformed rows."""
     y = np.where(np.arange(len(TRAIN.y)) % 3 == 0, TRAIN.y, 0)  # one class is rare
     model = RobustClassifier(LEACE(), ERM(balance="main"), random_state=0).fit(TRAIN.Z, y, concept=TRAIN.concept)
-    alone = ERM(balance="main", weight_decay=model.selection_.penalty).fit(model.transform(TRAIN.Z), y)
-    plain = ERM(weight_decay=model.selection_.penalty).fit(model.transform(TRAIN.Z), y)
+    alone = ERM(balance="main", penalty=model.selection_.penalty).fit(model.transform(TRAIN.Z), y)
+    plain = ERM(penalty=model.selection_.penalty).fit(model.transform(TRAIN.Z), y)
     logits = alone.decision_function(model.transform(TRAIN.Z))
     np.testing.assert_allclose(model.decision_function(TRAIN.Z), logits, atol=1e-3)
     assert np.abs(plain.decision_function(model.transform(TRAIN.Z)) - logits).max() > 0.1
@@ -230,7 +230,7 @@ def test_only_the_penalty_of_a_layer_is_chosen_and_a_saved_one_keeps_its_paramet
     model = RobustClassifier(LEACE(), GroupDRO(adjustment=2.5), random_state=7)
     model.fit(TRAIN.Z, TRAIN.y, concept=TRAIN.concept).save(tmp_path / "model.safetensors")
     assert model.head_.adjustment == 2.5
-    assert set(model.selection_.parameters) == {"weight_decay"}
+    assert set(model.selection_.parameters) == {"penalty"}
     again = load(tmp_path / "model.safetensors")
     assert again.head.adjustment == 2.5
     assert again.random_state == 7
@@ -337,7 +337,7 @@ def test_weights_of_training_and_validation_rows_mean_the_same():
         )
 
     found = fit(1.0)
-    head = GroupWeighted(weight_decay=found.head_.weight_decay).fit(
+    head = GroupWeighted(penalty=found.head_.penalty).fit(
         found.transform(np.concatenate([train.Z, other.Z])),
         np.concatenate([train.y, other.y]),
         concept=np.concatenate([train.concept, other.concept]),
@@ -398,7 +398,7 @@ def test_a_removal_that_leaves_nothing_is_refused_and_not_undone(head, copies):
 def test_a_penalty_that_no_fold_can_choose_is_the_default(tmp_path, head, films):
     model = RobustClassifier(LEACE(), head, random_state=0)
     model.fit(TRAIN.Z, TRAIN.y, concept=TRAIN.concept, clusters=films)
-    assert model.head_.weight_decay == head.weight_decay
+    assert model.head_.penalty == head.penalty
     assert model.selection_.results == ()
     assert model.notes_[-1].startswith("The rows lie in too few clusters to hold some out, so no penalty")
     model.save(tmp_path / "model.safetensors")

@@ -239,7 +239,7 @@ def rows(folder: Path, n: int = 900) -> dict[str, Path]:
 def _works(files: dict[str, Path]) -> dict[str, Work]:
     many = str(files["many"])
     removal, table = str(files["removal.safetensors"]), str(files["rows.npz"])
-    labels = ("--main", "bird", "--concept", "water")
+    labels = ("--task", "bird", "--concept", "water")
     found = [Work("fit", ("fit", table, *labels, "--output", "r.safetensors", "--force"), before=_old("r.safetensors"))]
     found += [
         Work(f"apply {kind}", ("apply", removal, table, "--output", f"clean.{kind}", "--force"))

@@ -18,7 +18,7 @@ from unspur.removers import INLP, JSE, LEACE, RLACE, SAL, SPLINCE
 FITS: dict[str, Callable[..., Any]] = {
     "JSE": lambda **given: JSE(random_state=0, **given),
     "JSE, scores": lambda **given: JSE(random_state=0, metric=1.0, **given),
-    "INLP": lambda **given: INLP(random_state=0, weight_decay=0.01, max_directions=4, **given),
+    "INLP": lambda **given: INLP(random_state=0, penalty=0.01, max_directions=4, **given),
     "RLACE": lambda **_: RLACE(),
     "LEACE": lambda **_: LEACE(),
     "SAL": lambda **_: SAL(),

@@ -106,7 +106,7 @@ def test_the_strengths_have_the_gaps_they_are_said_to_have(tally):
     line = tally("planted gaps are as large as they are said to be")
     for gap, strength in STRENGTHS.items():
         X, y, concept = planted(np.random.default_rng(0), 200_000, strength, width=2)
-        right = ERM(weight_decay=1e-5).fit(X, y).predict(X) == y
+        right = ERM(penalty=1e-5).fit(X, y).predict(X) == y
         seen = np.mean(
             [right[(y == k) & (concept == k)].mean() - right[(y == k) & (concept != k)].mean() for k in (0, 1)]
         )

@@ -1,7 +1,7 @@
 """Whole fits on rows that come in clusters: how often a direction is accepted that should not be, and what is found.
 
 Rows of a cluster are correlated (in every feature), and labels are those of the cluster or vary inside it. Sizes are
-drawn between 2 and 50, equally on a logarithmic scale, so that few clusters hold most rows. Weight decay is given,
+drawn between 2 and 50, equally on a logarithmic scale, so that few clusters hold most rows. Penalty is given,
 which saves two thirds of the time; one line has the defaults.
 """
 
@@ -24,7 +24,7 @@ CORRELATIONS = (0.0, 0.3, 0.9)
 LABELS = {"labels of the cluster": True, "labels vary in a cluster": False}
 #: What is in the rows: the task alone, or one direction that is as good for either label.
 NULLS = {"concept absent": 0.0, "equal difficulty": 0.5}
-DECAY = {"weight_decay": 0.1}
+DECAY = {"penalty": 0.1}
 #: Patients and pictures of each, at least and at most.
 PATIENTS = {"100 patients of 10 rows": (100, 10, 10), "30 patients of 5 to 40 rows": (30, 5, 40)}
 

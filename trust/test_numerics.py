@@ -34,7 +34,7 @@ JOINT = {
         variant=PaperVariant(scalars="training", tests="plain"), balance="none", delta="auto", random_state=0
     ),
     "JSE, swapped": lambda: JSE(
-        variant=PaperVariant(inner="spurious", candidate="failing"), weight_decay=0.01, random_state=0
+        variant=PaperVariant(inner="spurious", candidate="failing"), penalty=0.01, random_state=0
     ),
 }
 SEARCHED = {

@@ -37,7 +37,7 @@ def contest(case):
     fresh, truth, _ = case.rows(FRESH, 1, equal=True)
     if case.removal != "none":
         others, labels, task = case.rows(max(case.n, 1000), 2)
-        remover = LEACE() if case.removal == "LEACE" else JSE(cv=0.2, weight_decay=0.1, max_spurious=1, random_state=0)
+        remover = LEACE() if case.removal == "LEACE" else JSE(cv=0.2, penalty=0.1, max_spurious=1, random_state=0)
         try:
             remover.fit(others, task, concept=labels if case.removal == "LEACE" else (labels > 0).astype(int))
             z, fresh = remover.transform(z), remover.transform(fresh)

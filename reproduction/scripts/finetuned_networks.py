@@ -42,7 +42,7 @@ from typing import Any
 
 BIRDS = ("waterbirds", "--encoder", "efficientnet-lite0", "--epochs", "20")
 FACES = (
-    *("celeba", "--encoder", "efficientnet-lite0-112", "--main", "Smiling", "--concept", "not Male"),
+    *("celeba", "--encoder", "efficientnet-lite0-112", "--task", "Smiling", "--concept", "not Male"),
     *("--sizes", "3000,1500,1500"),
 )
 PAIRS = ("multinli", "--encoder", "minilm", "--sizes", "17000,2500,4000")

@@ -38,7 +38,7 @@ OPTIONAL_COUNT: list[Any] = [None, Interval(Integral, 0, None, closed="left")]
 TEST_CONSTRAINTS: dict[str, list[Any]] = {
     "significance_level": [Interval(Real, 0, 1, closed="neither")],
     "balance": BALANCE,
-    "weight_decay": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
+    "penalty": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
     "solver": SOLVER,
     "cv": ["cv_object", HasMethods("split"), Interval(Real, 0, 1, closed="neither")],
     "smallest_group": [Interval(Integral, 2, None, closed="left")],
@@ -265,10 +265,10 @@ def restore_on_failure(estimator: BaseEstimator) -> Iterator[None]:
         raise
 
 
-def sgd_settings(sgd: SGD, weight_decay: float, learning_rate: float = 1e-2) -> SGDSettings:
+def sgd_settings(sgd: SGD, penalty: float, learning_rate: float = 1e-2) -> SGDSettings:
     """Settings of a run; `learning_rate` is the default of the method."""
     rate = learning_rate if sgd.learning_rate is None else sgd.learning_rate
-    return SGDSettings(rate, sgd.momentum, weight_decay, sgd.batch_size, sgd.max_epochs, sgd.patience)
+    return SGDSettings(rate, sgd.momentum, penalty, sgd.batch_size, sgd.max_epochs, sgd.patience)
 
 
 def keyword_only_after_y(method: F) -> F:

@@ -158,7 +158,7 @@ class Comparison:
             "accuracy": measured,
             "problem": self.problem,
             "validation_loss": self.validation_loss,
-            "penalty": self.parameters.get("weight_decay"),
+            "penalty": self.parameters.get("penalty"),
             "grid_edge": self.grid_edge,
             "notes": list(self.notes),
             "held_out": held_out_loss,
@@ -306,7 +306,7 @@ class _Comparer:
         result = replace(
             result,
             accuracy=accuracy,
-            parameters={"weight_decay": chosen.penalty, **chosen.parameters},
+            parameters={"penalty": chosen.penalty, **chosen.parameters},
             seconds=time.perf_counter() - start,
             validation_loss=chosen.loss,
             grid_edge=chosen.grid_edge,
@@ -578,7 +578,7 @@ def _python(
                 "model = make_pipeline(remover, head)",
             ]
         else:
-            given = {name: value for name, value in result.parameters.items() if name != "weight_decay"}
+            given = {name: value for name, value in result.parameters.items() if name != "penalty"}
             head = "" if result.recommended else f"{result.head}({_written(given)}), "
             names = [*sorted({kind, result.head} if head else {kind}), "RobustClassifier"]
             lines.append(f"model = RobustClassifier({kind}({_written(chosen)}), {head}{_written(shared)})")
@@ -674,9 +674,9 @@ def tune_named_head(
     few_rows: FewRows | None = None,
 ) -> Selection:
     """A head by name, its parameters chosen by `selection.tune_head` with these penalties among them."""
-    grid = dict(GRIDS.get(name, {"weight_decay": PAPER_PENALTIES}))
-    smaller = (penalty for penalty in penalties if penalty < min(grid["weight_decay"]))
-    grid["weight_decay"] = (*grid["weight_decay"], *smaller)
+    grid = dict(GRIDS.get(name, {"penalty": PAPER_PENALTIES}))
+    smaller = (penalty for penalty in penalties if penalty < min(grid["penalty"]))
+    grid["penalty"] = (*grid["penalty"], *smaller)
     with warnings.catch_warnings(action="ignore"):
         head = _with_known(HEADS[name](), random_state=seed)
         return tune_head(head, grid, train, validation, seed=seed, refit_all=refit_all, few_rows=few_rows)

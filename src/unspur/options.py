@@ -53,9 +53,9 @@ class SGD(_Options):
     Examples
     --------
     >>> from unspur import JSE, SGD
-    >>> JSE(solver=SGD(learning_rate=0.1), weight_decay=0.01)
+    >>> JSE(solver=SGD(learning_rate=0.1), penalty=0.01)
     JSE(solver=SGD(learning_rate=0.1, momentum=0.9, batch_size=128, max_epochs=50, patience=5),
-        weight_decay=0.01)
+        penalty=0.01)
     """
 
     learning_rate: float | None = None
@@ -163,6 +163,8 @@ def from_flat_parameters(method: str, flat: Mapping[str, Any]) -> dict[str, Any]
     Settings of SGD are dropped if the solver is exact.
     """
     given = {name: from_json(value) for name, value in flat.items()}
+    if "weight_decay" in given:
+        given["penalty"] = given.pop("weight_decay")
     sgd = {field.name: given.pop(field.name) for field in fields(SGD) if field.name in given}
     if sgd and given.get("solver") == "sgd":
         given["solver"] = SGD(**sgd)

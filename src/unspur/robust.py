@@ -68,7 +68,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
     remover : Remover, default=None
         Removes the concept, which has classes; numbers (``concept_type="continuous"``) are refused. None: ``JSE()``.
     head : Head, default=None
-        The head, whose `weight_decay` is chosen. None: ``GroupWeighted()``.
+        The head, whose `penalty` is chosen. None: ``GroupWeighted()``.
     cv : int, default=5
         Folds to choose the penalty in without validation rows, stratified by group.
     missing_concept : scalar or None, default=None
@@ -298,9 +298,9 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
         arrays, metadata = self.remover_._to_artifact()
         classifier = {
             "head": type(self.head_).__name__,
-            "weight_decay": self.head_.weight_decay,
+            "penalty": self.head_.penalty,
             "classes": storable(list(self.classes_)),
-            "table": [[tried["weight_decay"], loss] for tried, loss in self.selection_.results],
+            "table": [[tried["penalty"], loss] for tried, loss in self.selection_.results],
             "notes": list(self.notes_),
             "cv": int(self.cv),
             "parameters": plain_parameters(self.head_),
@@ -334,10 +334,10 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
             raise ValueError(f"its head has shapes {shapes} for {len(classes)} classes and {d} features")
         if remover.strength_ == 1:  # a removal in part leaves some of every direction
             _require_no_removed_component(remover.removal_, arrays["coef"])
-        table = tuple(({"weight_decay": penalty}, loss) for penalty, loss in metadata["table"])
+        table = tuple(({"penalty": penalty}, loss) for penalty, loss in metadata["table"])
         if not all(math.isfinite(number) for tried, loss in table for number in (*tried.values(), loss)):
             raise ValueError("a penalty or a held-out loss is not finite")
-        parameters = {**metadata.get("parameters", {}), "weight_decay": metadata["weight_decay"]}
+        parameters = {**metadata.get("parameters", {}), "penalty": metadata["penalty"]}
         head = HEADS[metadata["head"]](**from_flat_parameters(metadata["head"], parameters))
         given = clone(remover)
         made = cls(given, head, cv=metadata["cv"], random_state=metadata.get("random_state"))
@@ -355,7 +355,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
                 for part in (made, made.head_):
                     setattr(part, name, getattr(remover, name))
         made.head_.coef_, made.head_.intercept_, made.head_.classes_ = made.coef_, made.intercept_, classes
-        made.selection_ = Selection(made.head_, {"weight_decay": metadata["weight_decay"]}, table)
+        made.selection_ = Selection(made.head_, {"penalty": metadata["penalty"]}, table)
         made.notes_ = tuple(metadata["notes"])
         return made
 
@@ -363,7 +363,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
 #: Metadata of a saved head.
 _SAVED_HEAD_FIELDS = {
     "head": str,
-    "weight_decay": (int, float),
+    "penalty": (int, float),
     "classes": list,
     "table": [[(int, float)]],
     "notes": [str],

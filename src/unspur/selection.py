@@ -81,13 +81,13 @@ VALIDATION_IGNORED = (
 )
 #: The paper's grids for heads.
 GRIDS: dict[str, dict[str, Sequence[Any]]] = {
-    "ERM": {"weight_decay": PAPER_PENALTIES},
-    "GroupWeighted": {"weight_decay": PAPER_PENALTIES},
-    "SUBG": {"weight_decay": PAPER_PENALTIES},
-    "DFR": {"weight_decay": PAPER_PENALTIES},
-    "GroupDRO": {"weight_decay": (1.0, 0.1, 0.01, 1e-3), "adjustment": (0.0, 1.0, 2.0, 3.0, 4.0, 5.0)},
-    "JTT": {"weight_decay": (1.0, 0.1, 0.01, 1e-3), "upweight": (2.0, 5.0, 10.0, 25.0)},
-    "AFR": {"weight_decay": (1.0, 0.1, 0.01, 1e-3), "gamma": (0.0, 2.0, 4.0, 8.0, 16.0)},
+    "ERM": {"penalty": PAPER_PENALTIES},
+    "GroupWeighted": {"penalty": PAPER_PENALTIES},
+    "SUBG": {"penalty": PAPER_PENALTIES},
+    "DFR": {"penalty": PAPER_PENALTIES},
+    "GroupDRO": {"penalty": (1.0, 0.1, 0.01, 1e-3), "adjustment": (0.0, 1.0, 2.0, 3.0, 4.0, 5.0)},
+    "JTT": {"penalty": (1.0, 0.1, 0.01, 1e-3), "upweight": (2.0, 5.0, 10.0, 25.0)},
+    "AFR": {"penalty": (1.0, 0.1, 0.01, 1e-3), "gamma": (0.0, 2.0, 4.0, 8.0, 16.0)},
 }
 
 
@@ -112,8 +112,8 @@ class Selection:
 
     @property
     def penalty(self) -> float:
-        """Weight decay of the chosen head."""
-        return float(self.head.weight_decay)
+        """Penalty of the chosen head."""
+        return float(self.head.penalty)
 
     @property
     def grid_edge(self) -> str:
@@ -123,8 +123,8 @@ class Selection:
         """
         losses: dict[float, float] = {}
         for parameters, loss in self.results:
-            if "weight_decay" in parameters:
-                penalty = float(parameters["weight_decay"])
+            if "penalty" in parameters:
+                penalty = float(parameters["penalty"])
                 losses[penalty] = min(loss, losses.get(penalty, np.inf))
         tried = sorted(losses)
         if len(tried) < 2 or self.penalty not in (tried[0], tried[-1]):
@@ -204,7 +204,7 @@ def _choose(
     """`tune_head`, on decoded rows and by their groups."""
     # Large grids are searched at a rough tolerance, and the chosen head is fitted once more.
     rough = clone(head)
-    if several_parameters := set(grid) != {"weight_decay"}:
+    if several_parameters := set(grid) != {"penalty"}:
         rough.set_params(tol=max(head.tol, ROUGH_TOL))
     if validation is not None:
         found = select_head(rough, grid, train, validation, rank=_rank, few_rows=few_rows)
@@ -217,12 +217,12 @@ def _choose(
     notes = _notes_on_missing_groups(visible, held_out_mask)
     if not held_out_mask.any():
         reason = "No group has two rows" if train.clusters is None else "No group has clusters to hold out"
-        note = f"{reason}, so no penalty could be chosen; it is {head.weight_decay:g}, the default."
+        note = f"{reason}, so no penalty could be chosen; it is {head.penalty:g}, the default."
         return Selection(_path(head, [{}], train, few_rows)[0], {}, (), notes=(*notes, note))
     rest, chosen_on = train.select(~held_out_mask), visible.select(held_out_mask)
     found = select_head(rough, grid, rest, chosen_on, rank=_rank, few_rows=few_rows and few_rows.select(~held_out_mask))
     if refit_all and found.fitted_heads:
-        again = _path(head, [{"weight_decay": penalty} for penalty in found.fitted_heads], train, few_rows)
+        again = _path(head, [{"penalty": penalty} for penalty in found.fitted_heads], train, few_rows)
         by_penalty = dict(zip(found.fitted_heads, again, strict=True))
         return replace(found, head=by_penalty[found.penalty], fitted_heads=by_penalty, notes=notes)
     return replace(found, head=_path(head, [found.parameters], train, few_rows)[0], fitted_heads={}, notes=notes)
@@ -267,7 +267,7 @@ def cross_validate_penalty(
     def fit_all_rows(penalty: float) -> Head:
         rows = visible if all_rows is data.train else head._training_view(all_rows)
         held_out = rows if validation_only else None
-        setting = [{"weight_decay": penalty}]
+        setting = [{"penalty": penalty}]
         return fit_decoded_path(head, setting, replace(data, train=rows, validation=held_out), features_from)[0]
 
     fold = None if validation is not None else train.folds(folds, rng)
@@ -279,8 +279,8 @@ def cross_validate_penalty(
         classes = trained.reshape(folds, train.n_classes, -1).any(axis=2).sum(axis=1)
         if not evaluated.any() or classes.min() < 2:
             reason = f"{_too_few(train)} to hold some out"
-            note = f"{reason}, so no penalty could be chosen; it is {head.weight_decay:g}, the default."
-            return Selection(fit_all_rows(head.weight_decay), {}, (), notes=(*notes, note))
+            note = f"{reason}, so no penalty could be chosen; it is {head.penalty:g}, the default."
+            return Selection(fit_all_rows(head.penalty), {}, (), notes=(*notes, note))
     visible_data = replace(data, train=visible)
     fitted = _quietly(
         fit_folds, rough, penalties, visible_data, features_from, fold, folds, validation_only=validation_only
@@ -294,8 +294,8 @@ def cross_validate_penalty(
     keys = [_ranking_key(one[evaluated], group, weight) for one in differences]
     best = min(range(len(penalties)), key=keys.__getitem__)
     last = fit_all_rows(penalties[best])
-    table = tuple(({"weight_decay": penalty}, key[0]) for penalty, key in zip(penalties, keys, strict=True))
-    return Selection(last, {"weight_decay": penalties[best]}, table, notes=notes)
+    table = tuple(({"penalty": penalty}, key[0]) for penalty, key in zip(penalties, keys, strict=True))
+    return Selection(last, {"penalty": penalties[best]}, table, notes=notes)
 
 
 def cross_fit(head: Head, rows: LabelledData, folds: int, rng: np.random.Generator) -> tuple[FloatArray, float]:
@@ -406,8 +406,8 @@ def select_head(
     ranks = [(group_loss(one, validation),) if rank is None else rank(one, validation) for one in fitted]
     best = min(range(len(ranks)), key=ranks.__getitem__)
     table = tuple((parameters, found[0]) for parameters, found in zip(settings, ranks, strict=True))
-    path = not more and set(grid) == {"weight_decay"}
-    return Selection(fitted[best], settings[best], table, {one.weight_decay: one for one in fitted} if path else {})
+    path = not more and set(grid) == {"penalty"}
+    return Selection(fitted[best], settings[best], table, {one.penalty: one for one in fitted} if path else {})
 
 
 def _path(

@@ -96,7 +96,7 @@ class Trace:
 
     Prints as a table; `to_dict` gives plain numbers.
 
-    `weight_decay_scores` is the table that `weight_decay="auto"` decided from: group-weighted held-out loss of the
+    `penalty_scores` is the table that `penalty="auto"` decided from: group-weighted held-out loss of the
     first pair and its standard error, per value tried (averaged over all rows alike with ``tests="plain"``).
 
     `concept` and `main` are what the two labels are called. Where a label has more than two classes, each class is
@@ -106,8 +106,8 @@ class Trace:
     steps: tuple[Step, ...]
     stopped: str
     delta: float
-    weight_decay: float
-    weight_decay_scores: dict[float, tuple[float, float]] = field(default_factory=dict)
+    penalty: float
+    penalty_scores: dict[float, tuple[float, float]] = field(default_factory=dict)
     concept: str = "concept"
     concept_class: Any = None
     main: str = "y"
@@ -168,9 +168,9 @@ class Trace:
             "steps": [step.to_dict() for step in self.steps],
             "stopped": self.stopped,
             "delta": self.delta,
-            "weight_decay": self.weight_decay,
-            "weight_decay_scores": [
-                {"weight_decay": k, "loss": v[0], "standard_error": v[1]} for k, v in self.weight_decay_scores.items()
+            "penalty": self.penalty,
+            "penalty_scores": [
+                {"penalty": k, "loss": v[0], "standard_error": v[1]} for k, v in self.penalty_scores.items()
             ],
             "complete": self.complete,
             "task": None if self.task is None else asdict(self.task),
@@ -189,9 +189,9 @@ class Trace:
             return Traces({name: part for name, part in parts.items() if isinstance(part, Trace)})
         saved = _with_current_names(saved)
         require_kinds(saved, _SAVED, "the trace")
-        if not math.isfinite(saved["delta"]) or not 0.0 <= saved["weight_decay"] < math.inf:
-            raise ValueError(f"the trace has Δ = {saved['delta']:.3g} and weight decay {saved['weight_decay']:.3g}")
-        scores = {row["weight_decay"]: (row["loss"], row["standard_error"]) for row in saved["weight_decay_scores"]}
+        if not math.isfinite(saved["delta"]) or not 0.0 <= saved["penalty"] < math.inf:
+            raise ValueError(f"the trace has Δ = {saved['delta']:.3g} and penalty {saved['penalty']:.3g}")
+        scores = {row["penalty"]: (row["loss"], row["standard_error"]) for row in saved["penalty_scores"]}
         steps = tuple(_step_from_dict(step) for step in saved["steps"])
         later = {name: saved[name] for name in _SAVED_LATER if name in saved}
         require_kinds(later, {name: _SAVED_LATER[name] for name in later}, "the trace")
@@ -200,7 +200,7 @@ class Trace:
         if task is not None:
             require_kinds(task, _SAVED_TASK, "what is left of the task")
             task = TaskPredictability(**task)
-        return cls(steps, saved["stopped"], saved["delta"], saved["weight_decay"], scores, **later, task=task)
+        return cls(steps, saved["stopped"], saved["delta"], saved["penalty"], scores, **later, task=task)
 
     @property
     def accepted_counts(self) -> str:
@@ -252,7 +252,7 @@ class Trace:
         legend.append(f"stopped: {self.stopped}")
         if self.n_reused_rows:
             legend.append(f"tested on {self.n_reused_rows:,} validation rows that are training rows as well")
-        return [*legend, f"weight decay {self.weight_decay:g}, Δ = {self.delta:.3g}"]
+        return [*legend, f"penalty {self.penalty:g}, Δ = {self.delta:.3g}"]
 
     def _markup(self) -> MarkupTable:
         """The table of `__str__`, for notebooks and cards."""
@@ -402,8 +402,8 @@ _SAVED = {
     "steps": [_SAVED_STEP],
     "stopped": str,
     "delta": NUMBER,
-    "weight_decay": NUMBER,
-    "weight_decay_scores": [{"weight_decay": NUMBER, "loss": NUMBER, "standard_error": NUMBER}],
+    "penalty": NUMBER,
+    "penalty_scores": [{"penalty": NUMBER, "loss": NUMBER, "standard_error": NUMBER}],
 }
 
 

@@ -19,8 +19,8 @@ fcntl, pty, termios = (
 )
 
 LONG = ("which bird it is, as the people wrote who looked", "what is to be seen behind the bird, as far as can be told")
-SHORT = ["--main", "bird", "--concept", "background"]
-NAMED = ["--main", LONG[0], "--concept", LONG[1]]
+SHORT = ["--task", "bird", "--concept", "background"]
+NAMED = ["--task", LONG[0], "--concept", LONG[1]]
 FIT = ["fit", "rows.npz", *SHORT, "--force", "--output", "again.safetensors"]
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 

@@ -73,7 +73,7 @@ def test_an_audit_is_the_same_of_every_kind_of_table(table, name):
             frame.iloc[400 * k : 400 * (k + 1)].to_parquet(f"parts/{k}.parquet", index=False)
     else:
         frame.to_csv(name, index=False, sep="\t" if "tsv" in name else ",")
-    options = ("--main", "bird", "--ignore", "tide", "--json")  # a number with gaps is a float in Parquet
+    options = ("--task", "bird", "--ignore", "tide", "--json")  # a number with gaps is a float in Parquet
     told, other = (json.loads(unspur("audit", file, *options)) for file in ("birds.csv", name))
     assert told.pop("next").replace("birds.csv", shlex.quote(name)) == other.pop("next")
     assert told == other
@@ -81,23 +81,23 @@ def test_an_audit_is_the_same_of_every_kind_of_table(table, name):
 
 
 def test_the_audit_names_the_place_and_the_next_command_runs(table):
-    told = unspur("audit", "birds.csv", "--main", "bird")
+    told = unspur("audit", "birds.csv", "--task", "bird")
     assert "✓ place" in told
     assert "✓ camera" not in told
     assert "copy: it equals bird" in told
     assert "id: it looks like an id" in told
     command = shlex.split(told.partition("Next: ")[2].replace("\\\n", ""))
-    assert command[:5] == ["unspur", "report", "birds.csv", "--main", "bird"]
+    assert command[:5] == ["unspur", "report", "birds.csv", "--task", "bird"]
     assert "--ignore" in command
     assert "copy" in command
     assert "Report: report.html" in unspur(*command[1:], "--max-pairs", 2)
 
 
 def test_json_has_the_same_and_the_command(table):
-    told = json.loads(unspur("audit", "birds.csv", "--main", "bird", "--json", "--max-rows", 900))
+    told = json.loads(unspur("audit", "birds.csv", "--task", "bird", "--json", "--max-rows", 900))
     assert told["columns"][0]["flagged"]
     assert told["notes"] == ["900 rows were drawn at random from 1,200."]
-    assert told["next"].startswith("unspur report birds.csv --main bird --concept place")
+    assert told["next"].startswith("unspur report birds.csv --task bird --concept place")
     assert set(told["skipped"]) == {"id", "copy"}
 
 
@@ -110,26 +110,26 @@ def test_a_column_that_could_not_be_tested_is_named_but_no_command_removes_it(ta
         lines = zip(*(np.array(column, dtype=object)[kept] for column in table.values()), strict=True)
         csv.writer(file).writerows([table, *lines])
     aside = [word for name in ("id", "tide", "camera", "copy") for word in ("--ignore", name)]
-    told = json.loads(unspur("audit", "few.csv", "--main", "bird", "--json", *aside))
+    told = json.loads(unspur("audit", "few.csv", "--task", "bird", "--json", *aside))
     (column,) = told["columns"]
     assert (column["name"], column["flagged"], column["smallest_group"]) == ("place", True, 13)
     assert told["next"] is None
-    said = " ".join(unspur("audit", "few.csv", "--main", "bird", *aside).split())
+    said = " ".join(unspur("audit", "few.csv", "--task", "bird", *aside).split())
     assert "Next:" not in said
     assert "With these rows no removal could be tested: place has 13 in its smallest group" in said
     assert "too few rows in its smallest group to remove it and test that" in said
-    enough = json.loads(unspur("audit", "birds.csv", "--main", "bird", "--json", *aside))  # the control
+    enough = json.loads(unspur("audit", "birds.csv", "--task", "bird", "--json", *aside))  # the control
     assert enough["columns"][0]["smallest_group"] == min(len(rare), np.sum((bird == "wren") & (place == "sea"))) > 33
-    assert enough["next"].startswith("unspur report birds.csv --main bird --concept place")
+    assert enough["next"].startswith("unspur report birds.csv --task bird --concept place")
 
 
 def test_named_columns_alone_and_bins_as_labels(table):
     aside = [word for name in ("id", "camera", "copy", "place") for word in ("--ignore", name)]
-    told = unspur("audit", "birds.csv", "--main", "bird", "--column", "tide", *aside)
+    told = unspur("audit", "birds.csv", "--task", "bird", "--column", "tide", *aside)
     assert "✓ tide" in told
     assert "camera" not in told
     assert "Next: tide is a number. Add --labels FOLDER" in told.replace("\n", " ")
-    told = unspur("audit", "birds.csv", "--main", "bird", "--column", "tide", *aside, "--labels", "bins")
+    told = unspur("audit", "birds.csv", "--task", "bird", "--column", "tide", *aside, "--labels", "bins")
     labels = np.load("bins/tide-bins.npy")
     assert len(labels) == N
     assert len(set(labels[labels != ""])) == 3
@@ -137,7 +137,7 @@ def test_named_columns_alone_and_bins_as_labels(table):
     assert command[command.index("--concept") + 1] == "bins/tide-bins.npy"
     assert "Report: report.html" in unspur(*command[1:], "--max-pairs", 2)
     assert "exists" in unspur(
-        "audit", "birds.csv", "--main", "bird", "--column", "tide", *aside, "--labels", "bins", code=1
+        "audit", "birds.csv", "--task", "bird", "--column", "tide", *aside, "--labels", "bins", code=1
     )
 
 
@@ -145,9 +145,9 @@ def test_whole_numbers_that_become_features_are_named(table):
     aside = [word for name in ("id", "copy", "tide", "place") for word in ("--ignore", name)]
     rows = pd.read_csv("birds.csv").assign(camera=np.arange(N) % 7)
     rows.to_csv("whole.csv", index=False)
-    told = unspur("audit", "whole.csv", "--main", "bird", "--column", "place", *aside[:-2])
+    told = unspur("audit", "whole.csv", "--task", "bird", "--column", "place", *aside[:-2])
     assert "camera: whole numbers, or with empty cells, and used as features" in " ".join(told.split())
-    told = unspur("audit", "whole.csv", "--main", "bird", "--column", "place", *aside[:-2], "--ignore", "camera")
+    told = unspur("audit", "whole.csv", "--task", "bird", "--column", "place", *aside[:-2], "--ignore", "camera")
     assert "used as features" not in told
 
 
@@ -159,7 +159,7 @@ def test_numbers_with_nulls_in_parquet_are_audited_as_empty_cells_of_a_csv_are(c
     frame.assign(camera=camera).to_parquet("nulls.parquet")
     frame.assign(camera=camera).to_csv("nulls.csv", index=False)
     of = {
-        file: json.loads(unspur("audit", file, "--main", "bird", "--json")) for file in ("nulls.parquet", "nulls.csv")
+        file: json.loads(unspur("audit", file, "--task", "bird", "--json")) for file in ("nulls.parquet", "nulls.csv")
     }
     assert [column["name"] for column in of["nulls.parquet"]["columns"]] == ["camera"]
     assert of["nulls.parquet"]["columns"][0]["gap"] == pytest.approx(of["nulls.csv"]["columns"][0]["gap"], abs=1e-6)
@@ -172,7 +172,7 @@ def test_a_measurement_in_whole_numbers_that_is_named_is_audited_with_gaps_as_we
     rows = {**{name: columns[name] for name in ("bird", "z0", "z1", "z2", "z3")}, "days": days.tolist()}
     with Path("days.csv").open("w", newline="") as file:
         csv.writer(file).writerows([rows, *zip(*rows.values(), strict=True)])
-    told = json.loads(unspur("audit", "days.csv", "--main", "bird", "--column", "days", "--json"))
+    told = json.loads(unspur("audit", "days.csv", "--task", "bird", "--column", "days", "--json"))
     assert [column["kind"] for column in told["columns"]] == ["number"]
 
 
@@ -189,7 +189,7 @@ def test_bins_are_labels_of_all_rows_of_the_file(columns, table, suffix):
         with Path("half.csv").open("w", newline="") as file:
             csv.writer(file).writerows([rows, *zip(*rows.values(), strict=True)])
         options = ("--column", "tide")
-    file, main = f"half.{suffix}", ("--main", "bird")
+    file, main = f"half.{suffix}", ("--task", "bird")
     unspur("audit", file, *main, *options, "--where", "part=train", "--labels", "bins")
     labels = np.load("bins/tide-bins.npy")
     assert labels[half == "train"].tolist() == bin_labels(tide[half == "train"]).tolist()
@@ -211,14 +211,14 @@ def test_bins_of_columns_whose_names_are_nearly_the_same_go_to_two_files(columns
     rows = {**{name: columns[name] for name in ("bird", "z0", "z1", "z2", "z3")}, first: columns["tide"], second: other}
     with Path("light.csv").open("w", newline="") as file:
         csv.writer(file).writerows([rows, *zip(*rows.values(), strict=True)])
-    told = unspur("audit", "light.csv", "--main", "bird", "--labels", "bins", "--force")
+    told = unspur("audit", "light.csv", "--task", "bird", "--labels", "bins", "--force")
     assert f"✓ {first}" in told
     assert f"✓ {second}" in told
     files = sorted(path.name.casefold() for path in Path("bins").iterdir())
     assert len(files) == 2
     command = shlex.split(told.partition("Next: ")[2].replace("\\\n", ""))
     removed = np.load(command[command.index("--concept") + 1])
-    recommended = json.loads(unspur("audit", "light.csv", "--main", "bird", "--json"))["columns"][0]["name"]
+    recommended = json.loads(unspur("audit", "light.csv", "--task", "bird", "--json"))["columns"][0]["name"]
     assert removed.tolist() == _bins(rows[recommended])
     assert removed.tolist() != _bins(rows[second if recommended == first else first])  # control
 
@@ -231,10 +231,10 @@ def _bins(cells):
 def test_an_npz_and_a_parquet_file(table):
     rows = np.stack([table[f"z{i}"] for i in range(4)], axis=1)
     np.savez("birds.npz", Z=rows, **{name: np.array(table[name]) for name in ("bird", "place", "camera")})
-    assert "✓ place" in unspur("audit", "birds.npz", "--main", "bird")
+    assert "✓ place" in unspur("audit", "birds.npz", "--task", "bird")
     frame = pd.DataFrame({name: column for name, column in table.items() if name != "tide"})
     frame.to_parquet("birds.parquet")
-    told = unspur("audit", "birds.parquet", "--main", "bird", "--cluster", "id")
+    told = unspur("audit", "birds.parquet", "--task", "bird", "--cluster", "id")
     assert "✓ place" in told
 
 
@@ -246,15 +246,15 @@ def test_arrays_of_an_npz_that_are_of_no_row_are_not_judged(table, note):
     np.savez("noted.npz", **arrays, note=note)
     for options in ([], ["--max-rows", 900], ["--where", "camera=a"]):
         plain, told = (
-            json.loads(unspur("audit", file, "--main", "bird", "--json", *options))
+            json.loads(unspur("audit", file, "--task", "bird", "--json", *options))
             for file in ("plain.npz", "noted.npz")
         )
         assert "not one value for each row" in told["skipped"].pop("note")
         plain.pop("next"), told.pop("next")
         assert told == plain
-    unspur("report", "noted.npz", "--main", "bird", "--concept", "place", "--max-pairs", 2)
+    unspur("report", "noted.npz", "--task", "bird", "--concept", "place", "--max-pairs", 2)
     np.savez("alone.npz", Z=rows, bird=table["bird"], note=np.array(3))
-    said = " ".join(unspur("audit", "alone.npz", "--main", "bird", code=2).split())
+    said = " ".join(unspur("audit", "alone.npz", "--task", "bird", code=2).split())
     assert "no columns to audit besides bird (note: it is an array of shape (), and not one value for each row)" in said
 
 
@@ -264,7 +264,7 @@ def test_words_for_missing_values_are_no_class_in_files_whose_features_are_apart
     place[::10] = "nan"
     np.savez("missing.npz", Z=rows, bird=table["bird"], place=place)
     audited, named = (
-        json.loads(unspur("audit", "missing.npz", "--main", "bird", "--json", *more))["columns"][0]
+        json.loads(unspur("audit", "missing.npz", "--task", "bird", "--json", *more))["columns"][0]
         for more in ((), ("--column", "place"))
     )
     assert audited["rows"] == named["rows"] == N - len(place[::10])
@@ -275,10 +275,10 @@ def test_words_for_missing_values_are_no_class_in_files_whose_features_are_apart
 def test_bad_input_is_refused_in_words(table):
     np.save("rows.npy", np.ones((N, 3)))
     np.save("bird.npy", np.array(table["bird"]))
-    assert "no columns to audit" in unspur("audit", "rows.npy", "--main", "bird.npy", code=2)
-    assert "the task itself" in unspur("audit", "birds.csv", "--main", "bird", "--column", "bird", code=2)
-    assert "no column 'brid'" in unspur("audit", "birds.csv", "--main", "brid", code=1).replace("\n", " ")
-    assert "no 'nothing' to ignore" in unspur("audit", "birds.csv", "--main", "bird", "--ignore", "nothing", code=1)
+    assert "no columns to audit" in unspur("audit", "rows.npy", "--task", "bird.npy", code=2)
+    assert "the task itself" in unspur("audit", "birds.csv", "--task", "bird", "--column", "bird", code=2)
+    assert "no column 'brid'" in unspur("audit", "birds.csv", "--task", "brid", code=1).replace("\n", " ")
+    assert "no 'nothing' to ignore" in unspur("audit", "birds.csv", "--task", "bird", "--ignore", "nothing", code=1)
 
 
 def test_properties_of_pictures_are_audited_and_paths_stay_inside(table, columns):
@@ -292,14 +292,14 @@ def test_properties_of_pictures_are_audited_and_paths_stay_inside(table, columns
         {**{k: v for k, v in columns.items() if k in ("bird", "z0", "z1", "z2", "z3")}, "picture": names}
     )
     frame.to_csv("shots.csv", index=False)
-    told = json.loads(unspur("audit", "shots.csv", "--main", "bird", "--show", "picture", "--json"))
+    told = json.loads(unspur("audit", "shots.csv", "--task", "bird", "--show", "picture", "--json"))
     flagged = [column["name"] for column in told["columns"] if column["flagged"]]
     assert flagged[0] == "picture brightness"
     assert "picture aspect" not in flagged
     assert told["skipped"]["picture contrast"].startswith("it is constant")
     frame.loc[3, "picture"] = "../3.png"
     frame.to_csv("shots.csv", index=False)
-    assert "not inside of" in unspur("audit", "shots.csv", "--main", "bird", "--show", "picture", code=1).replace(
+    assert "not inside of" in unspur("audit", "shots.csv", "--task", "bird", "--show", "picture", code=1).replace(
         "\n", " "
     )
 
@@ -326,7 +326,7 @@ def test_texts_of_a_table_are_measured(tmp_path):
 
 def test_a_report_audits_the_columns_that_are_ignored(table):
     aside = [word for name in ("id", "camera", "tide", "copy") for word in ("--ignore", name)]
-    unspur("report", "birds.csv", "--main", "bird", "--concept", "place", *aside, "--max-pairs", 2)
+    unspur("report", "birds.csv", "--task", "bird", "--concept", "place", *aside, "--max-pairs", 2)
     page = Path("report.html").read_text(encoding="utf-8")
     section = page.partition('<section id="audit">')[2].partition("</section>")[0]
     assert "✓ place (removed here)" in section
@@ -335,9 +335,9 @@ def test_a_report_audits_the_columns_that_are_ignored(table):
     assert "✓ tide" in section
     Path("parts").mkdir()
     pd.read_csv("birds.csv").to_parquet("parts/0.parquet", index=False)
-    unspur("report", "parts", "--main", "bird", "--concept", "place", *aside, "--max-pairs", 2, "--force")
+    unspur("report", "parts", "--task", "bird", "--concept", "place", *aside, "--max-pairs", 2, "--force")
     assert "✓ tide" in Path("report.html").read_text(encoding="utf-8")
     rows = np.stack([table[f"z{i}"] for i in range(4)], axis=1)
     np.savez("plain.npz", Z=rows, bird=table["bird"], place=table["place"])
-    unspur("report", "plain.npz", "--main", "bird", "--concept", "place", "--max-pairs", 2, "--force")
+    unspur("report", "plain.npz", "--task", "bird", "--concept", "place", "--max-pairs", 2, "--force")
     assert 'id="audit"' not in Path("report.html").read_text(encoding="utf-8")

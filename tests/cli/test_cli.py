@@ -66,8 +66,8 @@ def write(toy, folder, kind):
         np.save(folder / "rows.npy", toy.Z)
         np.save(folder / "bird.npy", toy.y)
         np.save(folder / "background.npy", toy.concept)
-        return ["rows.npy", "--main", "bird.npy", "--concept", "background.npy"]
-    return [f"rows.{kind}", "--main", "bird", "--concept", "background"]
+        return ["rows.npy", "--task", "bird.npy", "--concept", "background.npy"]
+    return [f"rows.{kind}", "--task", "bird", "--concept", "background"]
 
 
 @pytest.mark.parametrize("kind", ["npy", "npz", "csv", "parquet"])
@@ -124,7 +124,7 @@ def test_separate_validation_and_test_files(toy, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, part in (("train", slice(0, 400)), ("val", slice(400, 600)), ("test", slice(600, 800))):
         np.savez(tmp_path / f"{name}.npz", Z=toy.Z[part].astype(np.float32), y=toy.y[part], c=toy.concept[part])
-    labels = ["--main", "y", "--concept", "c"]
+    labels = ["--task", "y", "--concept", "c"]
     files = ["train.npz", "--validation", "val.npz", "--output", "r.safetensors"]
     fit = json.loads(invoke("fit", *files, *labels, "--json", code=0))
     assert fit["n_features"] == 6
@@ -188,7 +188,7 @@ def _pickled():
 def test_bad_files_get_one_clear_line(tmp_path, name, content, message):
     if content is not None:
         (tmp_path / name).write_bytes(content)
-    error = invoke("fit", tmp_path / name, "--main", "y", "--concept", "c", "--output", tmp_path / "r.safetensors")
+    error = invoke("fit", tmp_path / name, "--task", "y", "--concept", "c", "--output", tmp_path / "r.safetensors")
     assert message in error
     assert len(error) < 400
     assert not list(tmp_path.glob("*.safetensors"))
@@ -199,7 +199,7 @@ def test_labels_with_gaps_in_a_csv(tmp_path):
     frame = pd.DataFrame(toy.Z, columns=list("abcd")).assign(y=toy.y, c=toy.concept.astype(object), note="hello")
     frame.loc[:50, "c"] = None
     frame.to_csv(tmp_path / "gaps.csv", index=False)
-    options = ["--main", "y", "--concept", "c", "--ignore", "note", "--output", tmp_path / "r.safetensors"]
+    options = ["--task", "y", "--concept", "c", "--ignore", "note", "--output", tmp_path / "r.safetensors"]
     assert "directions carries c" in invoke("fit", tmp_path / "gaps.csv", *options, code=0)
 
 
@@ -345,7 +345,7 @@ def test_many_tests_are_summed_up_unless_all_are_asked_for(tmp_path):
     Z[:, :4] += np.outer(c - 0.5, [3.0, 1.0, 0.6, 0.4])
     Z[:, 4:8] += np.outer(y - 0.5, [3.0, 1.0, 0.6, 0.4])
     np.savez(tmp_path / "rows.npz", Z=Z @ rng.standard_normal((12, 12)), y=y, c=c)
-    fit = ["fit", tmp_path / "rows.npz", "--main", "y", "--concept", "c", "--output", tmp_path / "r", "--force"]
+    fit = ["fit", tmp_path / "rows.npz", "--task", "y", "--concept", "c", "--output", tmp_path / "r", "--force"]
     steps = len(json.loads(invoke(*fit, "--json", code=0))["trace"]["steps"])
     assert steps > 8
     said, whole = invoke(*fit, code=0), invoke(*fit, "--trace", code=0)
@@ -359,9 +359,9 @@ def test_many_tests_are_summed_up_unless_all_are_asked_for(tmp_path):
 def test_one_label_is_not_both_kept_and_removed(fitted):
     folder, _ = fitted
     for verb in (["fit", "--output", folder / "new"], ["report"], ["compare"]):
-        for order in (["--main", "main", "--concept", "main"], ["--concept", "main", "--main", "main"]):
+        for order in (["--task", "main", "--concept", "main"], ["--concept", "main", "--task", "main"]):
             said = invoke(*verb, folder / "rows.csv", *order, code=2)
-            assert "--main and --concept both name 'main'; what is kept cannot be what is removed." in said
+            assert "--task and --concept both name 'main'; what is kept cannot be what is removed." in said
             assert not (folder / "new").exists()
 
 
@@ -432,8 +432,8 @@ def test_labels_are_not_dropped_in_silence(toy, fitted):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--weight-decay", "-1"], "weight_decay"),
-        (["--weight-decay", "nan"], "neither a number nor"),
+        (["--penalty", "-1"], "penalty"),
+        (["--penalty", "nan"], "neither a number nor"),
         (["--cv", "1"], "one fold"),
         (["--seed", "-1"], "--seed"),
         (["--validation", "narrow.csv"], "lacks the columns 'f4', 'f5'"),
@@ -488,7 +488,7 @@ def test_apply_says_when_a_column_of_vectors_is_taken_apart(toy, tmp_path):
 def test_a_first_line_for_excel_is_no_header(tmp_path, line):
     (tmp_path / "rows.csv").write_text(f"{line}\ny;c;a\n0;1;2\n")
     said = " ".join(
-        invoke("fit", tmp_path / "rows.csv", "--main", "y", "--concept", "c", "--output", tmp_path / "r").split()
+        invoke("fit", tmp_path / "rows.csv", "--task", "y", "--concept", "c", "--output", tmp_path / "r").split()
     )
     assert "is for Excel and has no names of columns; delete that line" in said
 
@@ -554,7 +554,7 @@ def test_a_figure_needs_a_known_kind(tmp_path):
 def test_fit_says_in_its_own_words_when_the_task_is_lost_and_how_to_keep_it(tmp_path):
     z, y, c = entangled_rows()
     np.savez(tmp_path / "rows.npz", Z=z, y=y, c=c)
-    command = ["fit", str(tmp_path / "rows.npz"), "--main", "y", "--concept", "c", "--cv", "0", "--output"]
+    command = ["fit", str(tmp_path / "rows.npz"), "--task", "y", "--concept", "c", "--cv", "0", "--output"]
     lost = CliRunner().invoke(main, [*command, str(tmp_path / "lost.safetensors"), "--metric", "0"])
     assert lost.exit_code == 0, lost.output
     assert "Try --metric 1." in " ".join(lost.output.split())

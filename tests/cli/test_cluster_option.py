@@ -10,8 +10,8 @@ from tests.optional import pandas as pd
 from unspur.cli import main
 from unspur.clusters import held_out_mask, split_clusters
 
-DECAY = ("--weight-decay", "0.1")
-LABELS = ("--main", "bird", "--concept", "background")
+DECAY = ("--penalty", "0.1")
+LABELS = ("--task", "bird", "--concept", "background")
 
 
 def invoke(*arguments, code=0):
@@ -105,7 +105,7 @@ def test_a_column_of_clusters_that_rows_lack_is_refused_in_every_kind_of_file(dr
         np.savez("rows.npz", Z=Z, **dict(zip(names, columns, strict=True)))
     else:
         frame.to_csv("rows.csv", index=False) if kind == "csv" else frame.to_parquet("rows.parquet")
-    rows, labels = f"rows.{kind}", ("--main", names[0], "--concept", names[1])
+    rows, labels = f"rows.{kind}", ("--task", names[0], "--concept", names[1])
     fit = ("fit", rows, *DECAY, "--output", "r.safetensors", "--force")
     invoke(*fit, *labels, "--cluster", names[2])  # control
     verbs = [fit, ("evaluate", "r.safetensors", rows), ("compare", rows, "--remover", "none", "--head", "ERM")]

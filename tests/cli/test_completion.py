@@ -53,17 +53,17 @@ def completed(line, folder, shell="bash"):
         ("unspur com", ["compare", "completion"]),
         ("unspur fit --conc", ["--concept"]),
         ("unspur fit x.npz --balance ", ["none", "concept", "main", "group"]),
-        ("unspur fit rows.csv --main b", ["bird", "background"]),
-        ("unspur fit rows.csv --main f1", ["f1"]),
-        ("unspur fit rows.npz --main ", ["bird", "background"]),
-        ("unspur fit rows.parquet --main bird --concept ", ["bird", "background"]),
+        ("unspur fit rows.csv --task b", ["bird", "background"]),
+        ("unspur fit rows.csv --task f1", ["f1"]),
+        ("unspur fit rows.npz --task ", ["bird", "background"]),
+        ("unspur fit rows.parquet --task bird --concept ", ["bird", "background"]),
         ("unspur fit --output r rows.csv --ignore ba", ["background"]),
         ("unspur evaluate r.safetensors rows.csv --concept ", ["bird", "background"]),
         ("unspur apply r.safetensors rows.csv --label ", ["bird", "background"]),
-        ("unspur fit semicolons.csv --main b", ["bird", "background"]),
-        ("unspur fit gone.csv --main ", []),
-        ("unspur fit broken.npz --main ", []),
-        ("unspur fit --main ", []),
+        ("unspur fit semicolons.csv --task b", ["bird", "background"]),
+        ("unspur fit gone.csv --task ", []),
+        ("unspur fit broken.npz --task ", []),
+        ("unspur fit --task ", []),
         ("unspur embed x.csv --encoder grey", ["grey-50"]),
         ("unspur completion ", ["bash", "zsh", "fish"]),
     ],
@@ -78,8 +78,8 @@ def test_other_shells(folder):
 
 
 def test_names_with_spaces_are_for_shells_that_can_quote_them(folder):
-    assert completed("unspur fit spaced.csv --main ", folder) == ["f0", "background"]
-    assert completed("unspur fit spaced.csv --main ", folder, "zsh") == ["f0", "the bird", "background"]
+    assert completed("unspur fit spaced.csv --task ", folder) == ["f0", "background"]
+    assert completed("unspur fit spaced.csv --task ", folder, "zsh") == ["f0", "the bird", "background"]
 
 
 def test_labels_of_a_store(tmp_path):

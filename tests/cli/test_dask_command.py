@@ -23,7 +23,7 @@ from unspur.rows.source import slices
 
 TOY = make_toy(900, rho=0.8, random_state=0)
 Z = TOY.Z.astype(np.float32)
-OPTIONS = ["--cv", "0", "--weight-decay", "0.01"]
+OPTIONS = ["--cv", "0", "--penalty", "0.01"]
 
 
 @pytest.fixture(scope="module")
@@ -92,12 +92,12 @@ def test_workers_read_the_rows_that_are_in_the_files(write, tmp_path, client):
 @pytest.mark.parametrize("write", [npy, zarr_group])
 def test_fit_on_a_cluster_saves_what_fit_saves(write, tmp_path, cluster):
     files, (bird, background) = write(tmp_path)
-    labels = ["--main", bird, "--concept", background, *OPTIONS]
+    labels = ["--task", bird, "--concept", background, *OPTIONS]
     done = run(*files, *labels, "--dask", cluster.scheduler_address, "--output", tmp_path / "on.safetensors", "--json")
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["n_spurious"] >= 1
     there, (bird, background) = npy(tmp_path)
-    run(*there, "--main", bird, "--concept", background, *OPTIONS, "--output", tmp_path / "here.safetensors")
+    run(*there, "--task", bird, "--concept", background, *OPTIONS, "--output", tmp_path / "here.safetensors")
     found, expected = (load(tmp_path / f"{name}.safetensors").removal_.matrix() for name in ("on", "here"))
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)  # rows of float32, in other blocks
     assert np.abs(expected - np.eye(20)).max() > 0.1
@@ -120,7 +120,7 @@ def test_another_file_is_no_file_of_a_scheduler(tmp_path, text):
 
 def test_a_cluster_of_this_machine_lives_as_long_as_the_run(tmp_path, monkeypatch):
     files, (bird, background) = zarr_group(tmp_path)
-    done = run(*files, "--main", bird, "--concept", background, *OPTIONS, "--dask", "local", "--output", tmp_path / "r")
+    done = run(*files, "--task", bird, "--concept", background, *OPTIONS, "--dask", "local", "--output", tmp_path / "r")
     assert done.exit_code == 0, done.output
     assert "carries background" in done.output
 
@@ -138,7 +138,7 @@ def test_a_scheduler_that_is_not_there_is_an_error_within_seconds(tmp_path, monk
     ):
         pass
     assert time.monotonic() - start < 8
-    done = run(*files, "--main", bird, "--concept", background, "--dask", "nonsense", "--output", tmp_path / "r")
+    done = run(*files, "--task", bird, "--concept", background, "--dask", "nonsense", "--output", tmp_path / "r")
     assert done.exit_code == 1
     assert "not the address of a Dask scheduler" in done.output
 
@@ -246,7 +246,7 @@ def test_a_list_of_another_length_inside_a_file_is_named_by_file_and_row_group(t
     pq.write_table(
         table.set_column(0, "emb", pa.array(emb, pa.list_(pa.float32()))), tmp_path / "1.parquet", row_group_size=90
     )
-    labels, output = ["--main", "bird", "--concept", "background"], f"{tmp_path}.safetensors"
+    labels, output = ["--task", "bird", "--concept", "background"], f"{tmp_path}.safetensors"
     done = run(tmp_path, *labels, *OPTIONS, "--dask", cluster.scheduler_address, "--output", output)
     assert done.exit_code == 1
     assert "1.parquet, row group 2: column 'emb' has a list of 7 numbers" in done.output
@@ -261,7 +261,7 @@ def test_row_groups_are_read_as_they_are(tmp_path):
 
 def test_a_budget_of_one_machine_is_refused_with_a_cluster(tmp_path):
     options = ["--dask", "local", "--memory", "1GB"]
-    done = run(tmp_path, "--main", "a", "--concept", "b", *options, "--output", tmp_path / "r")
+    done = run(tmp_path, "--task", "a", "--concept", "b", *options, "--output", tmp_path / "r")
     assert done.exit_code == 2
     assert "--memory and --dask cannot be combined" in done.output
 

@@ -66,7 +66,7 @@ def test_a_table_of_images_becomes_a_store(photos, squares):
     assert store.ids[:2] == ("0.png", "1.png")
     assert f"{PICTURES} images of squares by grey-50 (2500 numbers each) on cpu, float32" in said
     assert f"{PICTURES} rows × 20, digest {store.digest}" in said
-    command = f"unspur fit {folder} --where split=train --main square --concept ground --output ground.safetensors"
+    command = f"unspur fit {folder} --where split=train --task square --concept ground --output ground.safetensors"
     assert command in " ".join(said.replace("\\\n", "").split())
 
 
@@ -103,7 +103,7 @@ def test_what_comes_next_with_several_labels_is_an_audit_and_without_labels_a_pr
     table.write_text("\n".join([f"{lines[0]},camera", *(f"{line},{i % 3}" for i, line in enumerate(lines[1:]))]))
     store = tmp_path / "store"
     told = json.loads(unspur("embed", table, "--encoder", "grey-50", "--output", store, "--json"))
-    assert told["next"] == f"unspur audit {store} --where split=train --main LABEL"
+    assert told["next"] == f"unspur audit {store} --where split=train --task LABEL"
     alone = tmp_path / "new"
     alone.mkdir()
     (alone / "0.png").write_bytes((photos / "0.png").read_bytes())
@@ -115,7 +115,7 @@ def test_what_comes_next_with_several_labels_is_an_audit_and_without_labels_a_pr
 def test_rows_to_fit_choose_and_test_on_come_from_one_store(squares, tmp_path, monkeypatch):
     folder, _ = squares
     monkeypatch.chdir(tmp_path)
-    labels = ["--main", "square", "--concept", "ground"]
+    labels = ["--task", "square", "--concept", "ground"]
     parts = ["--where", "split=train", "--test-where", "split=test"]
     validated = ["--where", "split=train", "--validation-where", "split=test"]
     unspur("fit", folder, *labels, *validated, "--smallest-group", 8, "--output", "r.safetensors")
@@ -144,7 +144,7 @@ def test_a_column_to_choose_by_is_no_feature_and_can_be_left_out(squares, tmp_pa
     frame.to_csv("rows.csv", index=False)
     frame.to_parquet("rows.parquet")
     np.savez("rows.npz", Z=frame[list("abcd")].to_numpy(), **dict(store.labels))
-    options = ["--main", "square", "--concept", "ground", "--where", "split=train", "--cv", 2]
+    options = ["--task", "square", "--concept", "ground", "--where", "split=train", "--cv", 2]
     for kind in ("csv", "parquet", "npz"):
         fit = json.loads(unspur("fit", f"rows.{kind}", *options, "--output", f"{kind}.safetensors", "--json"))
         assert fit["n_features"] == 4
@@ -165,7 +165,7 @@ def test_a_column_to_choose_by_is_no_feature_and_can_be_left_out(squares, tmp_pa
 )
 def test_conditions_that_cannot_be_met_are_refused_by_every_verb(squares, tmp_path, where, code, message):
     folder, _ = squares
-    labels = ["--main", "square", "--concept", "ground"]
+    labels = ["--task", "square", "--concept", "ground"]
     removal = tmp_path / "r.safetensors"
     unspur("fit", folder, *labels, "--cv", 0, "--output", removal)
     for verb in (
@@ -181,7 +181,7 @@ def test_conditions_that_cannot_be_met_are_refused_by_every_verb(squares, tmp_pa
 def test_nothing_is_written_into_a_store(squares):
     folder, _ = squares
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    options = ["--main", "square", "--concept", "ground", "--output", folder / "rows.npy", "--force"]
+    options = ["--task", "square", "--concept", "ground", "--output", folder / "rows.npy", "--force"]
     assert "lies in the embedding store" in unspur("fit", folder, *options, code=1)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
@@ -204,7 +204,7 @@ def test_the_command_to_go_on_with_may_name_a_concept_with_gaps(photos, tmp_path
     table.loc[:2, "square"] = ["", "NA", " "]
     table.to_csv(tmp_path / "gaps.csv", index=False)
     given = ("embed", tmp_path / "gaps.csv", "--root", photos, "--encoder", "grey-50", "--output", tmp_path / "store")
-    assert " --main ground --concept square --output " in " ".join(unspur(*given).replace("\\\n", "").split())
+    assert " --task ground --concept square --output " in " ".join(unspur(*given).replace("\\\n", "").split())
 
 
 def test_texts_that_were_cut_are_counted(tiny_bert, tmp_path):  # noqa: F811
@@ -305,7 +305,7 @@ def test_class_folders_become_a_store_and_are_shown(tmp_path, monkeypatch):
     (tmp_path / "birds" / "readme.txt").write_text("x")
     said = unspur("embed", "birds", "--encoder", "grey-50", "--output", "store")
     assert "Note: 1 files that are not images were skipped, such as birds/readme.txt." in " ".join(said.split())
-    assert "--main class" in " ".join(said.split())
+    assert "--task class" in " ".join(said.split())
     assert "--concept subfolder" in " ".join(said.split())
     store = EmbeddingStore.open("store")
     assert store.manifest["dataset"]["name"] == "birds"

@@ -45,7 +45,7 @@ def failing(monkeypatch, error, arguments=()):
         raise error
 
     monkeypatch.setattr("unspur.io.files.read_table", fail)
-    words = [*arguments, "fit", "rows.npz", "--main", "y", "--concept", "c", "--output", "r.safetensors"]
+    words = [*arguments, "fit", "rows.npz", "--task", "y", "--concept", "c", "--output", "r.safetensors"]
     return CliRunner().invoke(main, words)
 
 
@@ -63,7 +63,7 @@ def test_a_value_error_is_the_librarys_complaint_or_our_fault(monkeypatch):
         np.linalg.solve(np.ones((2, 3)), np.ones(2))  # raised by a line of NumPy
 
     monkeypatch.setattr("unspur.io.files.read_table", library)
-    words = ["fit", "rows.npz", "--main", "y", "--concept", "c", "--output", "r.safetensors"]
+    words = ["fit", "rows.npz", "--task", "y", "--concept", "c", "--output", "r.safetensors"]
     done = CliRunner().invoke(main, words)
     assert (done.exit_code, done.output[:6]) == (1, "Error:")
     ours = compile("def read(*_, **__):\n    a, b = 1, 2, 3", "made_up.py", "exec")

@@ -16,7 +16,7 @@ from unspur.io.files import read_table
 from unspur.io.table import suspicious_feature_notes
 from unspur.removers import load
 
-LABELS = ("--main", "bird", "--concept", "background")
+LABELS = ("--task", "bird", "--concept", "background")
 FEATURES = [f"f{i}" for i in range(6)]
 
 
@@ -43,7 +43,7 @@ def fit(file="rows.csv", *options, code=0):
 
 # Labels in files of their own
 
-NPY = ("--main", "bird.npy", "--concept", "background.npy")
+NPY = ("--task", "bird.npy", "--concept", "background.npy")
 
 
 @pytest.fixture
@@ -221,7 +221,7 @@ def test_labels_in_files_are_called_by_their_stems(arrays):
         assert ".npy=" not in shown
     Path("other").mkdir()
     np.save("other/bird.npy", np.load("background.npy"))  # of two that share a stem both keep their names
-    labels = ["--main", "bird.npy", "--concept", "other/bird.npy"]
+    labels = ["--task", "bird.npy", "--concept", "other/bird.npy"]
     told = json.loads(unspur("fit", "rows.npy", *labels, "--json", "--output", "two.safetensors")[0])
     assert told["concepts"] == ["other/bird.npy"]
 
@@ -249,13 +249,13 @@ def test_one_mark_in_the_name_of_a_column_is_not_the_separator(birds, separator,
 def test_a_label_of_many_numbers_is_refused_before_anything_is_computed(birds, kind):
     getattr(birds, f"to_{kind}")(f"rows.{kind}", index=False)
     for verb in (["fit", "--output", "r.safetensors"], ["report"], ["compare"]):
-        said = unspur(*verb, f"rows.{kind}", "--main", "bird", "--concept", "f3", "--ignore", "background", code=1)[1]
+        said = unspur(*verb, f"rows.{kind}", "--task", "bird", "--concept", "f3", "--ignore", "background", code=1)[1]
         assert f"f3 has 600 distinct values, such as {birds['f3'][0]:.4g}, " in said
         assert "concept_type='continuous'" in said
     said = unspur(
         "fit",
         f"rows.{kind}",
-        "--main",
+        "--task",
         "f3",
         "--concept",
         "background",
@@ -446,13 +446,13 @@ def test_numbers_of_a_saved_removal_are_those_of_a_file_in_which_they_are_text(b
 def test_a_near_miss_is_asked_after_and_many_columns_are_counted(birds):
     wide = pd.DataFrame(np.random.default_rng(0).standard_normal((600, 40))).add_prefix("z")
     wide.assign(bird=birds["bird"], background=birds["background"]).to_csv("rows.csv", index=False)
-    said = unspur("fit", "rows.csv", "--main", "bird", "--concept", "Backgrond", "--output", "r", code=1)[1]
+    said = unspur("fit", "rows.csv", "--task", "bird", "--concept", "Backgrond", "--output", "r", code=1)[1]
     assert said.endswith("z19 and 22 more). Did you mean 'background'?")
     said = fit("rows.csv", "--where", "season=summer", code=1)[1]
     assert "has no column 'season'" in said
     assert "Did you mean" not in said
     np.savez("rows.npz", Z=wide, bird=birds["bird"].to_numpy(str), background=birds["background"].to_numpy(str))
-    said = unspur("fit", "rows.npz", "--main", "brid", "--concept", "background", "--output", "r", code=1)[1]
+    said = unspur("fit", "rows.npz", "--task", "brid", "--concept", "background", "--output", "r", code=1)[1]
     assert "has no array 'brid' (it has: bird, background). Did you mean 'bird'?" in said
     with pytest.raises(InputError, match=r"no 'brd' to ignore .* Did you mean 'bird'\?"):
         read_table("rows.csv", (), ("brd",))
@@ -596,7 +596,7 @@ def test_times_are_labels_in_every_kind_of_file(birds, kind, zone):
 def test_a_duration_that_an_audit_recommends_can_be_removed(birds):
     sea = birds["background"] == "sea"
     birds.assign(background=pd.to_timedelta(np.where(sea, 5, 7), "h")).to_parquet("rows.parquet", index=False)
-    told, _ = unspur("audit", "rows.parquet", "--main", "bird")
+    told, _ = unspur("audit", "rows.parquet", "--task", "bird")
     assert "--concept background" in told
     fit("rows.parquet", "--method", "LEACE")
     assert load("r.safetensors").concept_classes_ == ("5:00:00", "7:00:00")

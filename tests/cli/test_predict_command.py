@@ -21,8 +21,8 @@ from unspur.metrics import group_accuracy
 from unspur.removers import REMOVERS
 
 D = 6
-LABELS = ["--main", "bird", "--concept", "background"]
-FAST = ["--weight-decay", "0.1", "--cv", "2"]
+LABELS = ["--task", "bird", "--concept", "background"]
+FAST = ["--penalty", "0.1", "--cv", "2"]
 
 
 def unspur(*arguments, code=0):
@@ -43,7 +43,7 @@ def frame_of(seed, n=600, rho=0.6):
 
 TRAIN, NEW = frame_of(0), frame_of(1, n=300, rho=0.0)
 FEATURES = [f"f{i}" for i in range(D)]
-CLASSIFIER = RobustClassifier(JSE(random_state=0, weight_decay=0.1, cv=2), cv=2, random_state=0).fit(
+CLASSIFIER = RobustClassifier(JSE(random_state=0, penalty=0.1, cv=2), cv=2, random_state=0).fit(
     TRAIN[FEATURES].to_numpy(), TRAIN["bird"], concept=TRAIN["background"]
 )
 
@@ -109,10 +109,10 @@ def test_fit_saves_the_classifier_of_python_and_says_what_was_chosen(here):
     assert list(model.feature_names_in_) == FEATURES
     words = " ".join(said.split())
     assert "1 of 6 directions carries background, 1 carries bird." in words
-    assert f"with weight decay {model.selection_.penalty:g}, which had the smallest held-out loss" in words
+    assert f"with penalty {model.selection_.penalty:g}, which had the smallest held-out loss" in words
     assert "Guessing has 0.6931." in words
     assert ("that was tried, so another may be better" in words) == bool(model.selection_.grid_edge)
-    assert all(f"{loss:.4f} at {tried['weight_decay']:g}" in words for tried, loss in model.selection_.results)
+    assert all(f"{loss:.4f} at {tried['penalty']:g}" in words for tried, loss in model.selection_.results)
     assert max(map(len, said.splitlines())) <= 80
     following = [line.removeprefix("Next: ") for line in said.replace("\\\n", "").splitlines() if "Next: " in line]
     assert following[0] == "unspur predict m.safetensors FILE --output predictions.csv"
@@ -216,7 +216,7 @@ def test_accuracy_is_printed_by_group_where_labels_are_named(saved, here):
     told = json.loads(unspur(*predict, *LABELS, "--json"))
     assert told["accuracy"]["worst"] == pytest.approx(right.worst)
     assert sum(told["predicted"].values()) == told["rows"] == 300
-    alone = unspur(*predict, "--main", "bird", "--label", "background")
+    alone = unspur(*predict, "--task", "bird", "--label", "background")
     assert f"{100 * told['accuracy']['average']:.1f} % are right." in alone
     gaps = NEW.assign(bird=NEW["bird"].where(NEW.index >= 100), background=NEW["background"].where(NEW.index < 280))
     write(gaps, "new.csv")
@@ -273,8 +273,8 @@ def test_labels_of_more_than_two_classes(here):
         (["m.safetensors", "new.csv", "--output", "new.csv", "--force"], "is an input file", 1),
         (["m.safetensors", "narrow.csv", "--output", "out.csv"], "lacks the column 'f0'", 1),
         (["m.safetensors", "narrow.npz", "--output", "out.csv"], "has 5 features; the removal was fitted on 6", 1),
-        (["m.safetensors", "new.csv", "--concept", "background", "--output", "out.csv"], "with --main", 2),
-        (["m.safetensors", "new.csv", "--main", "place", "--output", "out.csv"], "has no column 'place'", 1),
+        (["m.safetensors", "new.csv", "--concept", "background", "--output", "out.csv"], "with --task", 2),
+        (["m.safetensors", "new.csv", "--task", "place", "--output", "out.csv"], "has no column 'place'", 1),
         (["m.safetensors", "clash.csv", "--label", "predicted", "--output", "out.csv"], "a column 'predicted'", 1),
         (["new.csv", "m.safetensors", "--output", "out.csv"], "FILE and REMOVAL may be swapped", 1),
     ],
@@ -316,7 +316,7 @@ def test_groups_are_those_of_the_concepts_that_some_row_has(saved, here, also):
 
 def test_a_label_that_the_classifier_does_not_predict_is_refused(saved, here):
     write(NEW, "new.csv")
-    wrong = ["--main", "background", "--label", "bird", "--label", "id"]
+    wrong = ["--task", "background", "--label", "bird", "--label", "id"]
     said = unspur("predict", saved, "new.csv", *wrong, "--output", "out.csv", code=1)
     assert "background has the class 'forest', and the classifier was fitted for the classes land, water" in said
 
@@ -361,7 +361,7 @@ def test_accuracies_on_rows_of_the_fit_are_not_passed_off_as_those_of_new_rows(t
 
     assert "the classifier was trained on these rows" in said("train.csv")
     assert "does not record its training and validation rows" in said("new.csv")
-    swapped = ["--main", "background", "--concept", "bird", "--ignore", "id", "--output", "swapped.csv"]
+    swapped = ["--task", "background", "--concept", "bird", "--ignore", "id", "--output", "swapped.csv"]
     assert "Name the label that it predicts" in unspur("predict", "model.safetensors", "new.csv", *swapped, code=1)
 
 
@@ -486,7 +486,7 @@ def test_features_that_options_name(saved, here):
     beside, alone = (pd.read_csv(name) for name in ("with.csv", "without.csv"))
     np.testing.assert_allclose(beside.pop("f3"), NEW["f3"])
     pd.testing.assert_frame_equal(beside, alone)
-    for option in (["--ignore", "f3"], ["--main", "bird", "--concept", "f3"]):
+    for option in (["--ignore", "f3"], ["--task", "bird", "--concept", "f3"]):
         said = unspur("predict", saved, "new.csv", *option, "--output", "no.csv", code=1)
         assert f"{option[-2]} f3: f3 is a feature of the model, which needs it. Leave out the option" in said
     said = unspur("predict", saved, "new.parquet", "--label", "f3", "--memory", "1GB", "--output", "no.csv", code=1)

@@ -51,7 +51,7 @@ def table(toy, tmp_path, monkeypatch):
     return frame
 
 
-LABELS = ("--main", "bird", "--concept", "place")
+LABELS = ("--task", "bird", "--concept", "place")
 
 
 def test_a_table_with_pictures_becomes_a_page(table, tmp_path):
@@ -64,7 +64,7 @@ def test_a_table_with_pictures_becomes_a_page(table, tmp_path):
     assert "data:image" in page  # thumbnails
     assert "LEACE" in page
     assert "bird=land" in page or "land" in page
-    typed = "unspur report rows.csv --main bird --concept place --show shot --with LEACE --save r.safetensors"
+    typed = "unspur report rows.csv --task bird --concept place --show shot --with LEACE --save r.safetensors"
     assert typed in html.unescape(page)
     removal = load("r.safetensors")
     assert removal.n_features_in_ == 6  # pictures are no feature
@@ -301,7 +301,7 @@ def test_names_from_the_data_stay_text(table, tmp_path):
     unspur(
         "report",
         "rows.csv",
-        "--main",
+        "--task",
         "bird",
         "--concept",
         "<i>place</i>",
@@ -436,10 +436,10 @@ def test_a_removal_of_another_concept_is_refused_or_noted(table):
 
     others = ("--ignore", "race", "--ignore", "side", "--ignore", "task")
     unspur("fit", "rows.csv", *LABELS, *others, "--output", "r.safetensors")
-    for said in judged("--main", "bird", "--concept", "race", *others[2:], "--ignore", "place", code=1):
+    for said in judged("--task", "bird", "--concept", "race", *others[2:], "--ignore", "place", code=1):
         assert "race has the value 'a', and the removal was fitted for a concept of the classes forest, sea" in said
     evaluated, reported = judged(
-        "--main", "task", "--concept", "side", *others[:2], "--ignore", "place", "--ignore", "bird"
+        "--task", "task", "--concept", "side", *others[:2], "--ignore", "place", "--ignore", "bird"
     )
     for notes in (evaluated["notes"], reported["warnings"]):
         assert any("fitted for the concept 'place', but 'side' was passed" in note for note in notes)
@@ -490,7 +490,7 @@ def test_build_writes_the_page_from_python(toy, tmp_path):
 
 def test_what_was_noted_of_columns_is_on_the_page_and_every_penalty_in_json(table):
     table.assign(f0=1e4 * table["f0"]).to_csv("wide.csv", index=False)
-    command = ["report", "wide.csv", "--main", "bird", "--concept", "place", "--ignore", "shot", "--cv", "0", "--json"]
+    command = ["report", "wide.csv", "--task", "bird", "--concept", "place", "--ignore", "shot", "--cv", "0", "--json"]
     told = json.loads(unspur(*command, "--output", "wide.html"))
     (note,) = (warning for warning in told["warnings"] if "will dominate" in warning)
     assert re.match("The column 'f0' has 10[⁷⁸⁹] times the median variance of the features and will dominate", note)
@@ -501,7 +501,7 @@ def test_what_was_noted_of_columns_is_on_the_page_and_every_penalty_in_json(tabl
             by_penalty = {one["penalty"]: one["worst"] for one in layer["worst_by_penalty"]}
             assert by_penalty[layer["penalty"]] == layer["accuracy"]["worst"]
             assert min(by_penalty) < 1e-8  # such that the other columns can be used
-    assert told["verdict"][-1].endswith("unspur compare wide.csv --main bird --concept place --ignore shot")
+    assert told["verdict"][-1].endswith("unspur compare wide.csv --task bird --concept place --ignore shot")
     command[1] = "rows.csv"
     assert not any(
         "column" in warning for warning in json.loads(unspur(*command, "--output", "level.html"))["warnings"]
@@ -519,7 +519,7 @@ def test_the_command_to_go_on_with_divides_and_weighs_rows_as_the_report_does(ta
 
 
 def test_columns_in_another_order_are_those_of_the_removal(table):
-    labels = ["--main", "bird", "--concept", "place", "--ignore", "shot"]
+    labels = ["--task", "bird", "--concept", "place", "--ignore", "shot"]
     unspur("fit", "rows.csv", *labels, "--cv", "0", "--output", "r.safetensors")
     table[list(table.columns[::-1])].to_csv("turned.csv", index=False)
     told = [

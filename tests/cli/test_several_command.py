@@ -14,8 +14,8 @@ from unspur.cli.data import shared_missing_value
 from unspur.removers import load
 
 FEATURES = [f"f{i}" for i in range(5)]
-SEVERAL = ["--main", "bird", "--concept", "water", "--concept", "season"]
-FAST = ["--weight-decay", "0.1", "--cv", "3", "--output", "r.safetensors", "--force"]
+SEVERAL = ["--task", "bird", "--concept", "water", "--concept", "season"]
+FAST = ["--penalty", "0.1", "--cv", "3", "--output", "r.safetensors", "--force"]
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def unspur(*arguments, code=0):
 
 def expected(birds):
     concepts = birds[["water", "season"]]
-    return JSE(weight_decay=0.1, cv=3, random_state=0).fit(birds[FEATURES].to_numpy(), birds["bird"], concept=concepts)
+    return JSE(penalty=0.1, cv=3, random_state=0).fit(birds[FEATURES].to_numpy(), birds["bird"], concept=concepts)
 
 
 def write(birds, kind):
@@ -66,7 +66,7 @@ def write(birds, kind):
     np.save("rows.npy", z)
     for name in ("bird", "water", "season"):
         np.save(f"{name}.npy", birds[name].to_numpy().astype(str if name != "water" else int))
-    return ["rows.npy", "--main", "bird.npy", "--concept", "water.npy", "--concept", "season.npy"]
+    return ["rows.npy", "--task", "bird.npy", "--concept", "water.npy", "--concept", "season.npy"]
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "npz", "npy", "memory"])
@@ -82,7 +82,7 @@ def test_all_concepts_are_removed_and_none_is_a_feature(birds, kind):
     reference = expected(birds)
     np.testing.assert_allclose(load("r.safetensors").removal_.matrix(), reference.removal_.matrix(), atol=1e-6)
     assert reference.spurious_.dim >= 3
-    alone = JSE(weight_decay=0.1, cv=3, random_state=0).fit(
+    alone = JSE(penalty=0.1, cv=3, random_state=0).fit(
         birds[FEATURES].to_numpy(), birds["bird"], concept=birds["season"]
     )
     assert alone.spurious_.dim < reference.spurious_.dim  # control: the last alone is another removal
@@ -97,7 +97,7 @@ def test_the_terminal_says_which_concept_and_which_class_a_block_is_about(birds)
 
 def test_labels_of_more_than_two_classes_are_fitted(birds):
     write(birds, "csv")
-    shown = unspur("fit", "rows.csv", "--main", "season", "--concept", "water", "--ignore", "bird", *FAST)[0]
+    shown = unspur("fit", "rows.csv", "--task", "season", "--concept", "water", "--ignore", "bird", *FAST)[0]
     for name in ("spring", "summer", "winter"):
         assert f"water, season={name} (each class against the rest)" in shown
     removal = load("r.safetensors")
@@ -167,7 +167,7 @@ def test_gaps_of_one_concept_are_left_out_of_its_own_fit(birds):
     said = unspur(
         "fit",
         "rows.csv",
-        "--main",
+        "--task",
         "bird",
         "--concept",
         "water",
@@ -183,17 +183,17 @@ def test_gaps_of_one_concept_are_left_out_of_its_own_fit(birds):
 @pytest.mark.parametrize(
     ("options", "message", "code"),
     [
-        (["--main", "bird", "--concept", "water", "--concept", "water"], "'--concept': water is given twice", 2),
+        (["--task", "bird", "--concept", "water", "--concept", "water"], "'--concept': water is given twice", 2),
         (
-            ["--main", "bird", "--main", "season", "--concept", "water"],
-            "'--main': passed 2 times (bird, season); pass it once",
+            ["--task", "bird", "--task", "season", "--concept", "water"],
+            "'--task': passed 2 times (bird, season); pass it once",
             2,
         ),
         ([*SEVERAL, "--ignore", "season"], "season is both a label and ignored", 2),
         ([*SEVERAL, "--where", "season=winter"], "season has one class only (winter)", 1),
-        (["--main", "bird", "--concept", "water", "--concept", "seasons"], "no column 'seasons'", 1),
+        (["--task", "bird", "--concept", "water", "--concept", "seasons"], "no column 'seasons'", 1),
         (
-            ["--main", "bird", "--concept", "water", "--concept", "f1", "--ignore", "season"],
+            ["--task", "bird", "--concept", "water", "--concept", "f1", "--ignore", "season"],
             "f1 has 900 distinct values",
             1,
         ),
@@ -212,7 +212,7 @@ def test_labels_that_cannot_be_meant_are_refused(birds, verb, options, message, 
 
 def test_an_array_of_two_columns_is_no_label(birds):
     np.savez("rows.npz", Z=birds[FEATURES], bird=birds["bird"].to_numpy().astype(str), both=np.eye(2)[birds["water"]])
-    said = unspur("fit", "rows.npz", "--main", "bird", "--concept", "both", *FAST, code=1)[1]
+    said = unspur("fit", "rows.npz", "--task", "bird", "--concept", "both", *FAST, code=1)[1]
     assert "both is an array of shape (900, 2); a label is one column." in said
     assert "repeat --concept" in said
 
@@ -230,7 +230,7 @@ def test_complaints_use_the_names_of_the_columns(birds):
     rare = birds.assign(season=birds["season"].where(birds.index >= 20, "storm"))
     said = unspur("fit", *write(rare, "csv"), *FAST, code=1)[1]
     assert "season=storm: Too few held-out rows: group (bird=land, season=storm) has " in said
-    said = unspur("fit", "rows.csv", "--main", "season", "--concept", "water", "--ignore", "bird", *FAST, code=1)[1]
+    said = unspur("fit", "rows.csv", "--task", "season", "--concept", "water", "--ignore", "bird", *FAST, code=1)[1]
     assert "season=storm: Too few held-out rows: group (season=storm, water=" in said
     other = birds.assign(season=birds["season"].where(birds.index >= 20, "storm"))
     other.to_csv("val.csv", index=False)
@@ -242,10 +242,10 @@ def test_complaints_use_the_names_of_the_columns(birds):
 def test_rows_may_be_chosen_by_a_label(birds):
     """A column that decides which rows are used may be a label as well."""
     write(birds, "csv")
-    one = ["--main", "season", "--concept", "water", "--ignore", "bird", "--where", "season=winter"]
+    one = ["--task", "season", "--concept", "water", "--ignore", "bird", "--where", "season=winter"]
     assert "season has one class only (winter)" in unspur("fit", "rows.csv", *one, *FAST, code=1)[1]
     told = json.loads(
-        unspur("fit", "rows.csv", "--main", "bird", "--concept", "water", "--where", "season=winter", *FAST, "--json")[
+        unspur("fit", "rows.csv", "--task", "bird", "--concept", "water", "--where", "season=winter", *FAST, "--json")[
             0
         ]
     )
@@ -280,7 +280,7 @@ def test_last_layers_are_evaluated_in_all_combinations(birds):
         assert len(told[name]["groups"]) == 12
         assert (told[name]["rows"], told[name]["ungrouped_rows"]) == (450, 15)
     assert told["removed"]["group_average"] != told["no removal"]["group_average"]
-    classes = ["--main", "season", "--concept", "water", "--ignore", "bird"]
+    classes = ["--task", "season", "--concept", "water", "--ignore", "bird"]
     birds.to_csv("rows.csv", index=False)
     told = json.loads(unspur("evaluate", "r.safetensors", "rows.csv", *classes, "--json")[0])
     assert len(told["removed"]["groups"]) == 6
@@ -288,7 +288,7 @@ def test_last_layers_are_evaluated_in_all_combinations(birds):
 
 def test_a_report_is_about_all_concepts(birds):
     command = ["report", *write(birds.iloc[:450], "csv"), "--output", "page.html", "--json"]
-    told = json.loads(unspur(*command, "--weight-decay", "0.1")[0])
+    told = json.loads(unspur(*command, "--penalty", "0.1")[0])
     assert set(told["results"][1]["leakage"]) == {"water", "season"}
     assert len(told["results"][1]["accuracy"]["groups"]) == 12
     page = Path("page.html").read_text(encoding="utf-8")

@@ -121,7 +121,7 @@ def test_a_pipe_gets_plain_text_and_no_bars(folder, on_screen):
 def test_names_cannot_command_the_terminal(tmp_path, monkeypatch):
     toy = make_toy(400, d=4, rho=0.6, random_state=0)
     np.savez(tmp_path / "rows.npz", Z=toy.Z, y=toy.y, **{"c\x1b]0;owned\x07\u202e": toy.concept})
-    words = ["fit", "rows.npz", "--main", "y", "--concept", "c\x1b]0;owned\x07\u202e", "--output", "r.safetensors"]
+    words = ["fit", "rows.npz", "--task", "y", "--concept", "c\x1b]0;owned\x07\u202e", "--output", "r.safetensors"]
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(main, words, color=True)
     assert done.exit_code == 0
@@ -167,7 +167,7 @@ def test_what_only_looks_at_words_imports_nothing_heavy(folder):
         ("unspur comp", set(), "compare"),
         ("unspur fit --conc", set(), "--concept"),
         ("unspur compare rows.npz --balance ", set(), "group"),
-        ("unspur fit rows.npz --main ", {"numpy"}, "bird"),
+        ("unspur fit rows.npz --task ", {"numpy"}, "bird"),
         ("unspur embed x.csv --encoder ", {"numpy"}, "grey-50"),
     ],
 )

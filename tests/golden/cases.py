@@ -86,7 +86,7 @@ def trace_answer(trace: Any) -> Any:
     """Verdicts and figures of a trace; names and sentences may change, these may not."""
     if hasattr(trace, "parts"):
         return [trace_answer(part) for part in trace.parts.values()]
-    if not hasattr(trace, "weight_decay"):  # of a closed form, or of the minimax
+    if not hasattr(trace, "penalty"):  # of a closed form, or of the minimax
         return _figures(trace.to_dict())
     return {
         "steps": [
@@ -100,7 +100,7 @@ def trace_answer(trace: Any) -> Any:
             for step in trace
         ],
         "delta": trace.delta,
-        "weight_decay": trace.weight_decay,
+        "penalty": trace.penalty,
         "complete": trace.complete,
         "task": None if trace.task is None else [trace.task.before, trace.task.after, trace.task.lost],
     }
@@ -126,7 +126,7 @@ def fitted(remover: Any, data: Data = TRAIN, concept: Any = None, y: Any = None,
 
 
 def _by_sgd(**settings: Any) -> dict[str, Any]:
-    return {"solver": SGD(**{"max_epochs": 6, **settings}), "weight_decay": 0.01}
+    return {"solver": SGD(**{"max_epochs": 6, **settings}), "penalty": 0.01}
 
 
 def _variant(**choices: Any) -> dict[str, Any]:
@@ -143,7 +143,7 @@ JSE_OPTIONS: dict[str, dict[str, Any]] = {
     "estimated without balance": {"balance": "none"},
     "estimated with balanced concept": {"balance": "concept"},
     "estimated with balanced task": {"balance": "main"},
-    "penalty 0.1": {"weight_decay": 0.1},
+    "penalty 0.1": {"penalty": 0.1},
     "orthogonal scores": {"metric": 1.0},
     "SGD": _by_sgd(),
     "SGD, learning rate 0.1": _by_sgd(learning_rate=0.1),
@@ -174,7 +174,7 @@ INLP_OPTIONS: dict[str, dict[str, Any]] = {
     "level 0.2": {"significance_level": 0.2},
     "tests by group": {"tests": "group"},
     "balanced groups": {"balance": "group"},
-    "penalty 0.1": {"weight_decay": 0.1},
+    "penalty 0.1": {"penalty": 0.1},
     "SGD": _by_sgd(),
     "at most one direction": {"max_directions": 1},
     "held out once": {"cv": 0.2},
@@ -213,8 +213,8 @@ def _in_parts(remover: Any) -> Answer:
 # Labels, weights, designs: every remover.
 
 REMOVERS: dict[str, Callable[[], Any]] = {
-    "JSE": lambda: JSE(metric=0.0, random_state=0, weight_decay=0.1),
-    "INLP": lambda: INLP(random_state=0, weight_decay=0.1),
+    "JSE": lambda: JSE(metric=0.0, random_state=0, penalty=0.1),
+    "INLP": lambda: INLP(random_state=0, penalty=0.1),
     "RLACE": lambda: RLACE(random_state=0, rank=1),
     **CLOSED,
 }
@@ -241,7 +241,7 @@ for _name in ("JSE", "INLP"):
 case("JSE, validation set and penalty chosen", lambda: fitted(JSE(metric=0.0, random_state=0), **VALIDATION))
 case(
     "JSE, folds of a splitter by cluster",
-    lambda: fitted(JSE(metric=0.0, cv=GroupKFold(4), random_state=0, weight_decay=0.1), clusters=TRAIN.cluster),
+    lambda: fitted(JSE(metric=0.0, cv=GroupKFold(4), random_state=0, penalty=0.1), clusters=TRAIN.cluster),
 )
 case("JSE, every row twice", lambda: _twice())
 case(
@@ -253,7 +253,7 @@ case(
 def _twice() -> Answer:
     rows = np.concatenate([TRAIN.Z, TRAIN.Z])
     labels = {"y": np.tile(TRAIN.y, 2), "concept": np.tile(TRAIN.concept, 2)}
-    return removal_answer(JSE(metric=0.0, random_state=0, weight_decay=0.1).fit(rows, **labels))
+    return removal_answer(JSE(metric=0.0, random_state=0, penalty=0.1).fit(rows, **labels))
 
 
 # Where rows live.
@@ -323,7 +323,7 @@ HEADS: dict[str, Callable[..., Any]] = {
 }
 for _name, _head in HEADS.items():
     case(f"{_name}, defaults", lambda h=_head: trained(h(random_state=0)))
-    case(f"{_name}, penalty 1", lambda h=_head: trained(h(weight_decay=1.0, random_state=0)))
+    case(f"{_name}, penalty 1", lambda h=_head: trained(h(penalty=1.0, random_state=0)))
     case(f"{_name}, task of three classes", lambda h=_head: trained(h(random_state=0), y=TRAIN.third))
     case(f"{_name}, concept missing in some rows", lambda h=_head: trained(h(random_state=0), concept=TRAIN.known))
     case(f"{_name}, weights", lambda h=_head: trained(h(random_state=0), sample_weight=TRAIN.weight))
@@ -393,7 +393,7 @@ def _group_table() -> Answer:
     head = ERM().fit(TRAIN.Z, TRAIN.y)
     predicted = head.predict(TEST.Z)
     table = group_accuracy(TEST.y, predicted, {"place": TEST.concept, "season": TEST.season})
-    other = ERM(weight_decay=100.0).fit(TRAIN.Z, TRAIN.y).predict(TEST.Z)
+    other = ERM(penalty=100.0).fit(TRAIN.Z, TRAIN.y).predict(TEST.Z)
     change = paired_difference(other == TEST.y, predicted == TEST.y)
     return {
         "rows": table.rows.tolist(),

@@ -86,7 +86,7 @@ def test_clone_and_repetition(head, toy):
 
 def test_it_follows_a_remover_in_a_pipeline(head, toy):
     with sklearn.config_context(enable_metadata_routing=True):
-        pipe = make_pipeline(JSE(random_state=0, cv=0.2, weight_decay=0.01), head)
+        pipe = make_pipeline(JSE(random_state=0, cv=0.2, penalty=0.01), head)
         pipe.fit(toy.Z, toy.y, concept=toy.concept)
     clean = pipe[0].transform(toy.Z)
     assert_allclose(pipe[1].coef_, clone(head).fit(clean, toy.y, concept=toy.concept).coef_, rtol=1e-6, atol=1e-9)
@@ -100,7 +100,7 @@ def test_scale_and_offset_do_not_matter(exact):
     for factor, shift in ((1e-3, 0.0), (100.0, 50.0)):
         moved = factor * (z + shift)
         assert_allclose(clone(exact).fit(moved, y, concept=concept).predict_proba(moved), probability, atol=1e-4)
-    heavier = clone(exact).set_params(weight_decay=1.0).fit(z, y, concept=concept).predict_proba(z)
+    heavier = clone(exact).set_params(penalty=1.0).fit(z, y, concept=concept).predict_proba(z)
     assert np.abs(heavier - probability).max() > 0.01  # control: the penalty does act
 
 
@@ -216,7 +216,7 @@ def test_labels_that_cannot_be_used_are_named(exact, toy):
 
 
 def test_a_wrong_parameter_is_named(head, toy):
-    for name, value in {"weight_decay": -1, "tol": 0, "max_iter": 0, "validation_fraction": 1.0}.items():
+    for name, value in {"penalty": -1, "tol": 0, "max_iter": 0, "validation_fraction": 1.0}.items():
         with pytest.raises(ValueError, match=f"'{name}' parameter"):
             clone(head).set_params(**{name: value}).fit(toy.Z, toy.y, concept=toy.concept)
 

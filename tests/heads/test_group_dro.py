@@ -35,24 +35,24 @@ def group_losses(z, y, concept, coef, intercept, adjustment=0.0):
     return np.array([loss[g].mean() + adjustment / np.sqrt(g.sum()) for g in groups if g.any()])
 
 
-def penalty(z, y, concept, weight_decay):
-    """λ: `weight_decay` times the mean variance of the rows when all groups weigh the same."""
+def penalty(z, y, concept, penalty):
+    """λ: `penalty` times the mean variance of the rows when all groups weigh the same."""
     groups = [g for a in np.unique(y) for b in np.unique(concept) if (g := (y == a) & (concept == b)).any()]
     weight = sum(g / g.sum() for g in groups) / len(groups)
     centred = z - weight @ z
-    return weight_decay * (weight @ centred**2).mean()
+    return penalty * (weight @ centred**2).mean()
 
 
 def objective(head, z, y, concept, adjustment=0.0):
     """What group DRO minimises, at a fitted head."""
     losses = group_losses(z, y, concept, head.coef_, head.intercept_, adjustment)
-    return losses.max() + 0.5 * penalty(z, y, concept, head.weight_decay) * np.sum(head.coef_**2)
+    return losses.max() + 0.5 * penalty(z, y, concept, head.penalty) * np.sum(head.coef_**2)
 
 
 @pytest.mark.parametrize(("k", "concepts", "adjustment"), [(2, 2, 0.0), (2, 2, 3.0), (3, 2, 1.0), (2, 3, 0.0)])
 def test_exact_solution_equals_a_generic_convex_solvers(k, concepts, adjustment):
     z, y, concept = rows(k, concepts, n=120)
-    head = GroupDRO(weight_decay=0.1, adjustment=adjustment, tol=1e-8).fit(z, y, concept=concept)
+    head = GroupDRO(penalty=0.1, adjustment=adjustment, tol=1e-8).fit(z, y, concept=concept)
     decay, lines = penalty(z, y, concept, 0.1), 1 if k == 2 else k
 
     def parts(x):
@@ -69,7 +69,7 @@ def test_exact_solution_equals_a_generic_convex_solvers(k, concepts, adjustment)
     assert_allclose(head.outcome_.objective, epigraph.fun, atol=1e-7)
     assert_allclose(objective(head, z, y, concept, adjustment), epigraph.fun, atol=1e-7)
     assert_allclose(head.coef_, parts(epigraph.x)[0], atol=1e-3)
-    balanced = GroupWeighted(weight_decay=0.1).fit(z, y, concept=concept)
+    balanced = GroupWeighted(penalty=0.1).fit(z, y, concept=concept)
     assert objective(balanced, z, y, concept, adjustment) > epigraph.fun + 1e-3  # control: another problem
 
 
@@ -90,10 +90,10 @@ def test_groups_with_weight_share_the_largest_loss(k, dtype):
     # The weights found are those of the dual: fitting with them once more gives the same model.
     weight = q[2 * y + concept] / np.bincount(2 * y + concept)[2 * y + concept]
     keep = weight > 1e-9 * weight.max()
-    again = ERM(weight_decay=0.0, tol=1e-9)
+    again = ERM(penalty=0.0, tol=1e-9)
     decay = penalty(z, y, concept, 0.01)
     mean = weight[keep] @ z[keep] / weight[keep].sum()
-    again.weight_decay = decay / (weight[keep] @ (z[keep] - mean) ** 2 / weight[keep].sum()).mean()
+    again.penalty = decay / (weight[keep] @ (z[keep] - mean) ** 2 / weight[keep].sum()).mean()
     again.fit(z[keep].astype(float), y[keep], sample_weight=weight[keep])
     assert_allclose(again.coef_, head.coef_, atol=2e-3 * np.abs(head.coef_).max())
 
@@ -106,11 +106,9 @@ def _plain(z, y):
 @pytest.mark.parametrize("seed", range(4))
 def test_the_worst_group_is_never_worse_than_under_equal_weights(seed):
     z, y, concept = rows(3, 2, seed=seed)
-    exact, balanced = (
-        h.fit(z, y, concept=concept) for h in (GroupDRO(weight_decay=0.03), GroupWeighted(weight_decay=0.03))
-    )
+    exact, balanced = (h.fit(z, y, concept=concept) for h in (GroupDRO(penalty=0.03), GroupWeighted(penalty=0.03)))
     assert objective(exact, z, y, concept) <= objective(balanced, z, y, concept) + 1e-6
-    light = [head(weight_decay=1e-6).fit(z, y, concept=concept) for head in (GroupDRO, GroupWeighted, ERM)]
+    light = [head(penalty=1e-6).fit(z, y, concept=concept) for head in (GroupDRO, GroupWeighted, ERM)]
     worst = [group_losses(z, y, concept, h.coef_, h.intercept_).max() for h in light]
     assert worst[0] < worst[1] - 0.01 < worst[2]
 
@@ -150,8 +148,8 @@ def test_the_running_weights_of_a_batch():
 
 def test_sgd_comes_close_to_the_exact_solution():
     z, y, concept = rows(n=2000)
-    settings = {"solver": SGD(learning_rate=0.03, patience=20), "weight_decay": 0.0, "random_state": 0}
-    exact = GroupDRO(weight_decay=1e-6).fit(z, y, concept=concept)
+    settings = {"solver": SGD(learning_rate=0.03, patience=20), "penalty": 0.0, "random_state": 0}
+    exact = GroupDRO(penalty=1e-6).fit(z, y, concept=concept)
     worst = {
         head: group_losses(z, y, concept, head.coef_, head.intercept_).max()
         for head in (GroupDRO(**settings).fit(z, y, concept=concept), ERM(**settings).fit(z, y), exact)
@@ -176,7 +174,7 @@ def test_the_step_size_acts_and_validation_rows_are_used():
 
 def test_sgd_starts_from_erm():
     z, y, concept = rows()
-    slow = {"solver": SGD(learning_rate=1e-3, max_epochs=1, patience=1), "weight_decay": 0.0}
+    slow = {"solver": SGD(learning_rate=1e-3, max_epochs=1, patience=1), "penalty": 0.0}
     erm, dro = (h(**slow, random_state=0).fit(z, y, concept=concept).coef_[0] for h in (ERM, GroupDRO))
     balanced = GroupWeighted(**slow, random_state=0).fit(z, y, concept=concept).coef_[0]
     # One epoch on top of one epoch; an epoch that starts from nothing, of group-balanced rows too, gets less far.

@@ -97,7 +97,7 @@ def test_a_concept_that_is_not_in_the_rows_leaves_classes_of_equal_weight(seed):
     with pytest.warns(UninformativeInferenceWarning, match="not clearly better than chance. Label more rows"):
         head = GroupWeighted(unknown="infer").fit(TOY.Z, TOY.y, concept=concept)
     with pytest.warns(UninformativeInferenceWarning):  # also where its penalty is chosen
-        tune_head(GroupWeighted(unknown="infer"), {"weight_decay": (0.1,)}, (TOY.Z, TOY.y, concept))
+        tune_head(GroupWeighted(unknown="infer"), {"penalty": (0.1,)}, (TOY.Z, TOY.y, concept))
     balanced = ERM(balance="main").fit(TOY.Z, TOY.y)
     few = GroupWeighted().fit(TOY.Z, TOY.y, concept=concept)
     near, far = (np.linalg.norm(one.coef_ - balanced.coef_) for one in (head, few))
@@ -238,7 +238,7 @@ def test_a_known_class_that_no_labelled_row_has_is_kept():
 
 def test_rows_without_a_concept_choose_the_penalty_too():
     concept = partly_known(60)
-    grid = {"weight_decay": (10.0, 1.0, 0.1, 0.01, 1e-3)}
+    grid = {"penalty": (10.0, 1.0, 0.1, 0.01, 1e-3)}
     few = tune_head(GroupWeighted(), grid, (TOY.Z, TOY.y, concept))
     more = tune_head(GroupWeighted(unknown="infer", random_state=0), grid, (TOY.Z, TOY.y, concept))
     full = tune_head(GroupWeighted(), grid, (TOY.Z, TOY.y, TOY.concept))

@@ -43,12 +43,12 @@ def worst(head, z, y, concept):
 
 
 def test_erm_equals_scikit_learns_and_ignores_the_concept(toy):
-    erm = ERM(weight_decay=0.02, tol=1e-8).fit(toy.Z, toy.y)
+    erm = ERM(penalty=0.02, tol=1e-8).fit(toy.Z, toy.y)
     peer = LogisticRegression(C=1.0 / (0.02 * toy.Z.var(axis=0).mean() * len(toy.y)), tol=1e-10).fit(toy.Z, toy.y)
     assert_allclose(erm.coef_, peer.coef_, atol=1e-5)
     assert_allclose(erm.intercept_, peer.intercept_, atol=1e-5)
-    assert_array_equal(ERM(weight_decay=0.02, tol=1e-8).fit(toy.Z, toy.y, concept=["odd"] * 3).coef_, erm.coef_)
-    assert np.abs(ERM(weight_decay=0.2).fit(toy.Z, toy.y).coef_ - peer.coef_).max() > 0.1
+    assert_array_equal(ERM(penalty=0.02, tol=1e-8).fit(toy.Z, toy.y, concept=["odd"] * 3).coef_, erm.coef_)
+    assert np.abs(ERM(penalty=0.2).fit(toy.Z, toy.y).coef_ - peer.coef_).max() > 0.1
 
 
 def test_group_weighted_equals_erm_with_those_weights(toy):
@@ -86,7 +86,7 @@ def test_subg_draws_equal_groups_without_replacement(toy):
 
 def test_jtt_upweights_what_the_first_model_gets_wrong(toy):
     jtt = JTT(upweight=7, tol=1e-8).fit(toy.Z, toy.y)
-    first = ERM(weight_decay=0.1).fit(toy.Z, toy.y)
+    first = ERM(penalty=0.1).fit(toy.Z, toy.y)
     assert_array_equal(jtt.errors_, np.flatnonzero(first.predict(toy.Z) != toy.y))
     weight = np.ones(len(toy.y))
     weight[jtt.errors_] = 7
@@ -100,7 +100,7 @@ def test_jtt_without_errors_is_erm_and_says_so(solver):
     y = np.arange(40) % 2
     z = np.column_stack([10.0 * y, np.random.default_rng(0).standard_normal(40)])
     options = {"solver": SGD(max_epochs=3) if solver == "sgd" else solver, "random_state": 0}
-    with pytest.warns(NoErrorsWarning, match="Raise identification_weight_decay"):
+    with pytest.warns(NoErrorsWarning, match="Raise identification_penalty"):
         jtt = JTT(**options, identification_epochs=30).fit(z, y)
     assert len(jtt.errors_) == 0
     assert "this is ERM" in jtt.outcome_.reason
@@ -173,7 +173,7 @@ def test_afr_solves_its_two_stages(toy):
     # Three classes, whose weights SciPy and AFR both have one line each for.
     y = np.digitize(toy.Z[:, 0] + toy.Z[:, 1] + np.random.default_rng(0).standard_normal(900), [-1.0, 1.0])
     parts = (toy.Z[:600], y[:600], toy.Z[600:], y[600:])
-    head = AFR(gamma=3.0, first_weight_decay=0.05, weight_decay=0.2, tol=1e-9)
+    head = AFR(gamma=3.0, first_penalty=0.05, penalty=0.2, tol=1e-9)
     head.fit(*parts[:2], X_val=parts[2], y_val=parts[3])
     (weights, intercepts), size = afr_by_scipy(*parts, 3.0, 0.05, 0.2)
     assert_allclose(head.coef_, weights, atol=1e-6)
@@ -186,7 +186,7 @@ def test_afr_solves_its_two_stages(toy):
 def test_afr_stays_at_the_first_model_or_leaves_it(toy):
     held = {"X_val": toy.Z[600:], "y_val": toy.y[600:]}
     first = ERM(tol=1e-8).fit(toy.Z[:600], toy.y[:600])
-    near, far = (AFR(weight_decay=decay, tol=1e-8).fit(toy.Z[:600], toy.y[:600], **held) for decay in (1e6, 1e-4))
+    near, far = (AFR(penalty=decay, tol=1e-8).fit(toy.Z[:600], toy.y[:600], **held) for decay in (1e6, 1e-4))
     assert_allclose(near.coef_, first.coef_, atol=1e-4)
     assert np.abs(far.coef_ - first.coef_).max() > 0.1
     sizes = [AFR(gamma=gamma, random_state=0).fit(toy.Z, toy.y).effective_size_ for gamma in (0.0, 4.0, 12.0)]
@@ -222,7 +222,7 @@ def test_penalties_count_directions_that_vary_and_not_columns(n):
         one, *others = (head.fit(rows, y, concept=concept).decision_function(rows) for rows in (z, turned, wider))
         for other in others:
             assert_allclose(other, one, atol=1e-5)
-        more = clone(head).set_params(weight_decay=0.04).fit(wider, y, concept=concept)
+        more = clone(head).set_params(penalty=0.04).fit(wider, y, concept=concept)
         assert np.abs(more.decision_function(wider) - one).max() > 0.1  # control: four times the penalty
 
 
@@ -235,7 +235,7 @@ def test_sgd_does_not_stop_late_because_copies_of_its_rows_are_held_out(head):
         for seed in range(4):
             place = np.repeat(np.arange(80), 3)
             z = np.random.default_rng(seed).normal(size=(80, 60))[place]
-            sgd = head(solver="sgd", weight_decay=0.0, random_state=seed)
+            sgd = head(solver="sgd", penalty=0.0, random_state=seed)
             number.append(sgd.fit(z, place % 2, concept=place // 2 % 2, **given).n_iter_)
         return np.mean(number)
 
@@ -253,15 +253,15 @@ def test_afr_needs_every_class_among_the_rows_held_out(toy):
 def test_balanced_last_layers_repair_the_worst_group(seed):
     z, y, concept = stretched(1500, 0.95, seed)
     test = stretched(4000, 0.5, seed + 100)
-    erm = worst(ERM(weight_decay=0.3).fit(z, y), *test)
+    erm = worst(ERM(penalty=0.3).fit(z, y), *test)
     for head in (
-        GroupWeighted(weight_decay=0.3),
-        SUBG(random_state=0, weight_decay=0.3),
-        DFR(random_state=0, weight_decay=0.3),
+        GroupWeighted(penalty=0.3),
+        SUBG(random_state=0, penalty=0.3),
+        DFR(random_state=0, penalty=0.3),
     ):
         assert worst(head.fit(z, y, concept=concept), *test) > erm + 0.1
-    assert worst(JTT(weight_decay=0.3).fit(z, y), *test) > erm + 0.05
-    assert worst(AFR(first_weight_decay=0.3, random_state=0).fit(z, y), *test) > erm + 0.05
+    assert worst(JTT(penalty=0.3).fit(z, y), *test) > erm + 0.05
+    assert worst(AFR(first_penalty=0.3, random_state=0).fit(z, y), *test) > erm + 0.05
     fair = stretched(1500, 0.5, seed)  # control: without a spurious correlation there is nothing to repair
     gain = worst(DFR(random_state=0).fit(fair[0], fair[1], concept=fair[2]), *test)
     assert gain < worst(ERM().fit(fair[0], fair[1]), *test) + 0.05
@@ -298,11 +298,11 @@ def test_a_class_without_held_out_rows_is_an_error(toy):
 
 @pytest.mark.parametrize("head", [ERM, GroupWeighted])
 def test_sgd_comes_close_to_the_exact_solution(head, toy):
-    settings = {"weight_decay": 0.0, "random_state": 0}
+    settings = {"penalty": 0.0, "random_state": 0}
     by_sgd = (
         head(solver=SGD(learning_rate=0.02, patience=20), **settings).fit(toy.Z, toy.y, concept=toy.concept).coef_[0]
     )
-    exact = head(weight_decay=0.0).fit(toy.Z, toy.y, concept=toy.concept).coef_[0]
+    exact = head(penalty=0.0).fit(toy.Z, toy.y, concept=toy.concept).coef_[0]
     cosine = by_sgd @ exact / np.linalg.norm(by_sgd) / np.linalg.norm(exact)
     assert cosine > 0.97
     barely = head(solver=SGD(learning_rate=1e-5, patience=20, max_epochs=1), **settings)
@@ -311,7 +311,7 @@ def test_sgd_comes_close_to_the_exact_solution(head, toy):
 
 def test_sgd_that_diverges_is_an_outcome(toy):
     with pytest.warns(NotConvergedWarning, match="Lower learning_rate"):
-        ERM(solver=SGD(learning_rate=1e3), weight_decay=0.5, random_state=0).fit(toy.Z, toy.y)
+        ERM(solver=SGD(learning_rate=1e3), penalty=0.5, random_state=0).fit(toy.Z, toy.y)
 
 
 def test_sgd_needs_rows_to_hold_out():

@@ -35,7 +35,7 @@ def test_validation_rows_reach_a_head_only_through_the_steps_before():
         pipe = Pipeline([("leace", LEACE()), ("head", head)], transform_input=["X_val"])
         pipe.fit(train.Z, train.y, concept=train.concept, **val)
         assert_allclose(pipe[1].coef_, by_hand, atol=1e-8)
-        plain = Pipeline([("jse", JSE(cv=0.2, weight_decay=0.1, random_state=0)), ("head", DFR(random_state=0))])
+        plain = Pipeline([("jse", JSE(cv=0.2, penalty=0.1, random_state=0)), ("head", DFR(random_state=0))])
         plain.fit(train.Z, train.y, concept=train.concept, **val)  # they go to JSE, and no further
     clean = plain[0].transform(train.Z)
     alone = DFR(random_state=0).fit(clean, train.y, concept=train.concept).coef_

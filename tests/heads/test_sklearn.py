@@ -128,7 +128,7 @@ def test_a_validation_set_passes_through_the_steps_before_the_head(toy, routing)
 
 
 def test_remove_then_reweight_is_two_lines(toy, routing):
-    pipe = make_pipeline(JSE(random_state=0, cv=0.2, weight_decay=0.01), GroupWeighted())
+    pipe = make_pipeline(JSE(random_state=0, cv=0.2, penalty=0.01), GroupWeighted())
     pipe.fit(toy.Z, toy.y, concept=toy.concept)
     basis = pipe[0].spurious_.basis
     assert basis.shape[1] >= 1

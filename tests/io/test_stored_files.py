@@ -24,7 +24,7 @@ from unspur.rows import StoredRows
 from unspur.rows.parquet import ParquetRows
 from unspur.rows.stored import StoredNpy
 
-LABELS = ("--main", "bird", "--concept", "background")
+LABELS = ("--task", "bird", "--concept", "background")
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def fit(*arguments, output="r.safetensors"):
         ["big", *LABELS],
         ["big/*.parquet", *LABELS],
         ["wide", *LABELS, "--ignore", "split"],
-        ["rows.npy", "--main", "bird.npy", "--concept", "background.npy"],
+        ["rows.npy", "--task", "bird.npy", "--concept", "background.npy"],
     ],
     ids=["files", "folder", "pattern", "columns", "npy"],
 )
@@ -118,7 +118,7 @@ def test_a_scratch_folder_changes_nothing_but_the_time(toy, here):
 @pytest.mark.parametrize(
     ("arguments", "message", "code"),
     [
-        (["big", "--main", "brid", "--concept", "background"], "has no column 'brid' (its columns: bird, backg", 1),
+        (["big", "--task", "brid", "--concept", "background"], "has no column 'brid' (its columns: bird, backg", 1),
         (["big", *LABELS, "--memory", "10kB"], "900 rows × 128 bytes", 1),
         (["big", *LABELS, "--memory", "much"], "'much' is not an amount of memory", 2),
         (["big", "rows.npy", *LABELS], "only Parquet files can be read together", 1),
@@ -149,7 +149,7 @@ def test_damage_is_named_before_anything_is_written(here, memory):
     for path in list(Path("big").glob("part-[12]*")):
         path.unlink()
     flip(Path("big/part-0.parquet"), middle_of(Path("big/part-0.parquet"), 1), 4)
-    labels = ["--main", "y.npy", "--concept", "c.npy"]
+    labels = ["--task", "y.npy", "--concept", "c.npy"]
     np.save("y.npy", np.arange(300) % 2)
     np.save("c.npy", np.arange(300) // 2 % 2)
     said = invoke("fit", "big", *labels, *memory, "--output", "x.safetensors")
@@ -468,7 +468,7 @@ USES_TWO = (
 def test_stores_whose_columns_mean_other_things_are_not_mixed(stores, monkeypatch, words, train, other):
     monkeypatch.chdir(stores)
     verb, option, *more = words
-    given = ("--main", "bird", "--concept", "water", "--ignore", "split", option, other, *more)
+    given = ("--task", "bird", "--concept", "water", "--ignore", "split", option, other, *more)
     said = invoke(verb, train, *given, code=1)
     assert MIXED[train, other] in said
     assert "do not mean the same" in said
@@ -476,8 +476,8 @@ def test_stores_whose_columns_mean_other_things_are_not_mixed(stores, monkeypatc
 
 def test_a_saved_removal_knows_the_network_of_its_rows(stores, tmp_path, monkeypatch):
     monkeypatch.chdir(stores)
-    labels, saved = ("--main", "bird", "--concept", "water", "--ignore", "split"), str(tmp_path / "r.safetensors")
-    fitted = fit("train", *labels, "--validation", "test", "--weight-decay", "0.1", "--cv", "2", output=saved)
+    labels, saved = ("--task", "bird", "--concept", "water", "--ignore", "split"), str(tmp_path / "r.safetensors")
+    fitted = fit("train", *labels, "--validation", "test", "--penalty", "0.1", "--cv", "2", output=saved)
     assert fitted.encoding_ == {"encoder": "strips", "digest": "0123456789abcdef", "reduction": None}
     for store, noted in (("test", False), ("another", True), ("reduced", True)):
         for verb in ("apply", "predict"):

@@ -24,7 +24,7 @@ def toy():
 
 def fit(toy, Z=None, y=None, concept=None, **options):
     fit_options = {k: options.pop(k) for k in list(options) if k.endswith("_val") or k == "sample_weight"}
-    return JSE(**{"random_state": 0, "weight_decay": 0.1, **options}).fit(
+    return JSE(**{"random_state": 0, "penalty": 0.1, **options}).fit(
         toy.Z if Z is None else Z,
         toy.y if y is None else y,
         concept=toy.concept if concept is None else concept,
@@ -292,7 +292,7 @@ def test_splits_that_are_none_are_refused_by_name(toy):
 @pytest.mark.parametrize("remover", [JSE, INLP])
 def test_splits_that_train_on_fewer_rows_than_are_outside_the_test_set_are_refused(toy, remover):
     """They would be ignored otherwise: directions are estimated from all rows outside the test set."""
-    method = remover(weight_decay=0.1, random_state=0)
+    method = remover(penalty=0.1, random_state=0)
     folds = list(StratifiedKFold(5).split(toy.Z, 2 * toy.y + toy.concept))
     concept = toy.concept.astype(float)
     concept[folds[0][0][:9]] = np.nan
@@ -322,9 +322,9 @@ def test_a_huge_constant_column_and_a_huge_noisy_one(toy):
     assert_allclose(constant.spurious_.basis[:6], reference, atol=1e-6)
     stretched = toy.Z.copy()
     stretched[:, 5] *= 100
-    assert fit(toy, Z=stretched, weight_decay="auto").spurious_.dim == 1
+    assert fit(toy, Z=stretched, penalty="auto").spurious_.dim == 1
     with pytest.raises(InputError, match="two free dimensions, and 1 of 2"):
-        fit(toy, Z=np.column_stack([toy.Z[:, 0], 2 * toy.Z[:, 0]]), weight_decay=0.1)
+        fit(toy, Z=np.column_stack([toy.Z[:, 0], 2 * toy.Z[:, 0]]), penalty=0.1)
 
 
 def test_unfitted_and_wrong_width_transforms_are_refused(toy):

@@ -44,7 +44,7 @@ def test_a_concept_that_is_not_there_is_found_in_clustered_rows_only_without_clu
     for seed in range(5):
         Z, y, s, cluster = draw(np.random.default_rng(seed), 80, 10)
         for told in found:
-            jse = JSE(random_state=0, weight_decay=0.1, max_spurious=1)
+            jse = JSE(random_state=0, penalty=0.1, max_spurious=1)
             found[told] += jse.fit(Z, y, concept=s, clusters=cluster if told else None).spurious_.dim
     assert found[False] >= 4  # the control: the level is lost
     assert found[True] == 0
@@ -52,7 +52,7 @@ def test_a_concept_that_is_not_there_is_found_in_clustered_rows_only_without_clu
 
 def test_a_concept_that_is_there_is_found_in_clustered_rows(rng):
     Z, y, s, cluster = draw(rng, 20, 10, correlation=0.3, concept=1.5)
-    jse = JSE(random_state=0, weight_decay=0.1).fit(Z, y, concept=s, clusters=cluster)
+    jse = JSE(random_state=0, penalty=0.1).fit(Z, y, concept=s, clusters=cluster)
     assert jse.spurious_.dim
     assert abs(jse.spurious_.basis[1, 0]) > 0.8
 
@@ -148,7 +148,7 @@ def test_the_error_of_an_average_is_that_of_leaving_clusters_out(rng):
 def test_copies_are_kept_together_with_a_warning(rng):
     Z, y, s, _ = draw(rng, 250, 1, correlation=0.0, d=60)
     twice = np.repeat(np.arange(250), 2)
-    jse = JSE(random_state=0, weight_decay=0.1)
+    jse = JSE(random_state=0, penalty=0.1)
     with pytest.warns(ClusterWarning, match="250 of 500 training rows are exact duplicates of others") as told:
         jse.fit(Z[twice], y[twice], concept=s[twice])
     assert [w.filename for w in told if w.category is ClusterWarning] == [__file__]  # the line that called `fit`
@@ -158,7 +158,7 @@ def test_copies_are_kept_together_with_a_warning(rng):
         pytest.warns(ClusterWarning, match="cv puts duplicates of .* rows into different test sets"),
         pytest.warns(ClusterWarning, match="exact duplicates"),
     ):
-        JSE(random_state=0, cv=StratifiedKFold(), weight_decay=0.1).fit(Z[twice], y[twice], concept=s[twice])
+        JSE(random_state=0, cv=StratifiedKFold(), penalty=0.1).fit(Z[twice], y[twice], concept=s[twice])
 
 
 def sorted_table(rng):
@@ -181,7 +181,7 @@ def test_copies_are_found_in_a_table_whose_first_rows_are_equal(kind, rng, tmp_p
     elif kind == "dask":
         Z = pytest.importorskip("dask.array").from_array(Z, chunks=(500, 30))
     with pytest.warns(ClusterWarning, match="400 of 2,600 training rows are exact duplicates"):
-        JSE(random_state=0, weight_decay=0.1).fit(Z, y, concept=s)
+        JSE(random_state=0, penalty=0.1).fit(Z, y, concept=s)
 
 
 def test_copies_do_not_depend_on_the_order_of_the_rows(rng):
@@ -201,12 +201,12 @@ def test_copies_do_not_depend_on_the_order_of_the_rows(rng):
 def test_rows_of_a_few_small_numbers_are_equal_by_chance(rng):
     Z = rng.integers(2, size=(400, 4)).astype(float)
     y, s = rng.integers(2, size=(2, 400))
-    JSE(random_state=0, weight_decay=0.1).fit(Z, y, concept=s)  # warnings are errors here
+    JSE(random_state=0, penalty=0.1).fit(Z, y, concept=s)  # warnings are errors here
 
 
 def test_rows_of_the_validation_set_that_are_training_rows_are_noticed(rng, tmp_path):
     Z, y, s, _ = draw(rng, 800, 1, correlation=0.0, concept=1.0)
-    jse = JSE(random_state=0, weight_decay=0.1)
+    jse = JSE(random_state=0, penalty=0.1)
     with pytest.warns(UsedRowsWarning, match="100 validation rows are training rows as well"):
         jse.fit(Z[:500], y[:500], concept=s[:500], X_val=Z[400:], y_val=y[400:], concept_val=s[400:])
     assert "tested on 100 validation rows that are training rows as well" in str(jse.trace_)
@@ -220,7 +220,7 @@ def test_clusters_of_training_and_validation_rows(rng):
     Z, y, s, cluster = draw(rng, 80, 10, concept=2.0, correlation=0.3)
     first, second = cluster < 40, cluster >= 40
     given = {"X_val": Z[second], "y_val": y[second], "concept_val": s[second]}
-    jse = JSE(random_state=0, weight_decay=0.1)
+    jse = JSE(random_state=0, penalty=0.1)
     jse.fit(Z[first], y[first], concept=s[first], clusters=cluster[first], clusters_val=cluster[second], **given)
     assert jse.spurious_.dim
     assert max(step.verdict.specific.df for step in jse.trace_.steps) < 40  # clusters, not rows
@@ -236,7 +236,7 @@ def test_clusters_of_training_and_validation_rows(rng):
 
 def test_splitters_by_cluster_and_generators(rng):
     Z, y, s, cluster = draw(rng, 60, 10, concept=2.0, correlation=0.3)
-    options = {"random_state": 0, "weight_decay": 0.1}
+    options = {"random_state": 0, "penalty": 0.1}
     for cv in (GroupKFold(5), StratifiedGroupKFold(5), (split for split in GroupKFold(3).split(Z, y, cluster))):
         assert JSE(cv=cv, **options).fit(Z, y, concept=s, clusters=cluster).spurious_.dim
         several = np.stack([s, np.random.default_rng(1).permutation(s)], axis=1)
@@ -257,7 +257,7 @@ def test_too_few_clusters_are_refused_in_words(rng):
         INLP(random_state=0).fit(Z, y, concept=s, clusters=0 * cluster)
     Z, y, s, cluster = draw(rng, 12, 30, concept=2.0)
     with pytest.warns(ClusterWarning, match="lies in 3 clusters, fewer than the 5 folds"):
-        JSE(random_state=0, weight_decay=0.1, max_spurious=0).fit(Z, y, concept=s, clusters=cluster)
+        JSE(random_state=0, penalty=0.1, max_spurious=0).fit(Z, y, concept=s, clusters=cluster)
 
 
 def test_a_number_of_clusters_that_is_too_small_is_not_rounded_up(rng):
@@ -269,7 +269,7 @@ def test_a_number_of_clusters_that_is_too_small_is_not_rounded_up(rng):
 @pytest.mark.filterwarnings("ignore::unspur.exceptions.NothingRemovedWarning")
 def test_inlp_takes_clusters(rng):
     Z, _, s, cluster = draw(rng, 80, 10)
-    told, untold = (INLP(random_state=0, weight_decay=0.1).fit(Z, concept=s, clusters=c) for c in (cluster, None))
+    told, untold = (INLP(random_state=0, penalty=0.1).fit(Z, concept=s, clusters=c) for c in (cluster, None))
     assert told.spurious_.dim == 0 < untold.spurious_.dim
 
 
@@ -294,7 +294,7 @@ def test_every_row_source_gives_the_same_trace(rng, tmp_path):
     np.save(tmp_path / "z.npy", Z)
     mapped = np.load(tmp_path / "z.npy", mmap_mode="r")
     chunks = da.from_array(Z, chunks=(130, 6))
-    jse = JSE(random_state=0, weight_decay=0.1)
+    jse = JSE(random_state=0, penalty=0.1)
     expected = [step.verdict.specific.t for step in jse.fit(Z, y, concept=s, clusters=cluster).trace_.steps]
     for rows in (mapped, chunks, torch.from_numpy(Z).to(torch.float64)):
         found = [step.verdict.specific.t for step in jse.fit(rows, y, concept=s, clusters=cluster).trace_.steps]
@@ -304,7 +304,7 @@ def test_every_row_source_gives_the_same_trace(rng, tmp_path):
 def test_clusters_go_through_pipelines(rng):
     Z, y, s, cluster = draw(rng, 80, 10, correlation=0.9)
     with sklearn.config_context(enable_metadata_routing=True):
-        pipe = make_pipeline(JSE(random_state=0, weight_decay=0.1), LogisticRegression())
+        pipe = make_pipeline(JSE(random_state=0, penalty=0.1), LogisticRegression())
         with pytest.warns(NothingRemovedWarning):
             pipe.fit(Z, y, concept=s, clusters=cluster)
     assert pipe[0].spurious_.dim == 0
@@ -314,7 +314,7 @@ def test_equal_rows_with_other_labels_are_no_copies(rng):
     """What an encoder makes of things it cannot see: as one cluster they would outweigh all other rows."""
     Z, y, s, _ = draw(rng, 300, 1, correlation=0.0, concept=2.0, constant=False)
     Z[: len(y) // 5] = 0.0
-    assert JSE(random_state=0, weight_decay=0.1).fit(Z, y, concept=s).spurious_.dim == 1  # warnings are errors here
+    assert JSE(random_state=0, penalty=0.1).fit(Z, y, concept=s).spurious_.dim == 1  # warnings are errors here
     hashes = np.array([7, 7, 7, 8, 8, 9])
     assert duplicate_clusters(hashes, [[0, 0, 0, 1, 1, 0]]).tolist() == [0, 0, 0, 1, 1, 2]
     assert len(set(duplicate_clusters(hashes, [[0, 1, 0, 1, 1, 0]]).tolist())) == 5

@@ -16,7 +16,7 @@ from unspur.exceptions import InputError, LabelError, NotFiniteError
 from unspur.removers import REMOVERS
 
 #: Settings that make fits quick; methods without any have none.
-SETTINGS = {name: {"cv": 0.2, "weight_decay": 0.1, "random_state": 0} for name in ("JSE", "INLP")}
+SETTINGS = {name: {"cv": 0.2, "penalty": 0.1, "random_state": 0} for name in ("JSE", "INLP")}
 FAST = {name: kind(**SETTINGS.get(name, {})) for name, kind in REMOVERS.items()}
 #: Those that leave no linear trace of the concept in the rows they were fitted on, whatever the task.
 ERASERS = ["RLACE", "LEACE", "SAL", "SPLINCE"]

@@ -27,7 +27,7 @@ from unspur.exceptions import (
     UsedRowsWarning,
 )
 from unspur.metrics import explained_variance, group_accuracy
-from unspur.removers.joint import PAPER_PENALTIES, FoldEstimates, choose_weight_decay
+from unspur.removers.joint import PAPER_PENALTIES, FoldEstimates, choose_penalty
 from unspur.solvers.descent import Outcome
 from unspur.trace import TaskPredictability, Trace, Traces
 
@@ -65,7 +65,7 @@ def many_directions(n=1500, d=30, seed=0):
 @pytest.mark.parametrize("inner", ["main", "spurious"])
 def test_bases_are_orthonormal_and_mutually_orthogonal(inner):
     z, y, concept = many_directions()
-    jse = JSE(weight_decay=0.05, variant=PaperVariant(inner=inner), random_state=0, cv=0.2).fit(z, y, concept=concept)
+    jse = JSE(penalty=0.05, variant=PaperVariant(inner=inner), random_state=0, cv=0.2).fit(z, y, concept=concept)
     assert jse.spurious_.dim >= 2
     assert jse.main_.dim >= 2
     both = np.column_stack([jse.spurious_.basis, jse.main_.basis])
@@ -112,7 +112,7 @@ def test_subspaces_converge_to_the_true_axes_as_rows_grow():
     angles = []
     for n in (1000, 8000, 64000):
         toy = make_toy(n, rho=0.8, random_state=n)
-        jse = fitted(toy, weight_decay=0.001)
+        jse = fitted(toy, penalty=0.001)
         axes = [jse.spurious_.basis[:, 0] @ np.eye(20)[0], jse.main_.basis[:, 0] @ np.eye(20)[1]]
         angles.append(np.degrees(np.arccos(np.minimum(1, np.abs(axes)))).max())
     assert angles[0] > angles[1] > angles[2]
@@ -122,8 +122,8 @@ def test_subspaces_converge_to_the_true_axes_as_rows_grow():
 @pytest.mark.parametrize("scale", [1e-8, 1e8])
 def test_scale_of_the_rows_does_not_matter(toy, scale):
     plain, scaled = (
-        fitted(toy, weight_decay=0.01),
-        JSE(random_state=0, weight_decay=0.01).fit(toy.Z * scale, toy.y, concept=toy.concept),
+        fitted(toy, penalty=0.01),
+        JSE(random_state=0, penalty=0.01).fit(toy.Z * scale, toy.y, concept=toy.concept),
     )
     assert plain.spurious_.dim == scaled.spurious_.dim == 1
     assert_allclose(plain.spurious_.basis, scaled.spurious_.basis, atol=1e-6)
@@ -190,12 +190,12 @@ def test_projecting_onto_nothing_is_an_error(toy):
 
 def test_limits_on_both_dimensions_hold():
     z, y, concept = many_directions()
-    free = JSE(weight_decay=0.05, random_state=0, cv=0.2).fit(z, y, concept=concept)
-    limited = JSE(weight_decay=0.05, random_state=0, cv=0.2, max_spurious=1, max_main=1).fit(z, y, concept=concept)
+    free = JSE(penalty=0.05, random_state=0, cv=0.2).fit(z, y, concept=concept)
+    limited = JSE(penalty=0.05, random_state=0, cv=0.2, max_spurious=1, max_main=1).fit(z, y, concept=concept)
     assert free.spurious_.dim > 1
     assert free.main_.dim > 1
     assert limited.spurious_.dim == limited.main_.dim == 1
-    none = JSE(weight_decay=0.05, random_state=0, cv=0.2, max_spurious=0).fit(z, y, concept=concept)
+    none = JSE(penalty=0.05, random_state=0, cv=0.2, max_spurious=0).fit(z, y, concept=concept)
     first_round = sum(step.verdict.proper for step in free.trace_ if step.outer == 1 and step.inner > 0)
     assert (none.spurious_.dim, none.main_.dim) == (0, first_round)
     assert "limit of 1 spurious" in limited.trace_.stopped
@@ -213,7 +213,7 @@ def test_a_concept_without_information_is_not_found():
     for seed in range(20):
         toy = make_toy(800, rho=0.0, random_state=seed)
         noise = np.random.default_rng(seed).integers(2, size=800)
-        jse = JSE(random_state=0, weight_decay=0.1)
+        jse = JSE(random_state=0, penalty=0.1)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NothingRemovedWarning)
             found += jse.fit(toy.Z, toy.y, concept=noise).spurious_.dim > 0
@@ -222,7 +222,7 @@ def test_a_concept_without_information_is_not_found():
     ):
         jse.fit(toy.Z, toy.y, concept=noise)
     assert found <= 2  # a level of 5 %; and the control:
-    assert fitted(make_toy(800, rho=0.0, random_state=0), weight_decay=0.1).spurious_.dim == 1
+    assert fitted(make_toy(800, rho=0.0, random_state=0), penalty=0.1).spurious_.dim == 1
 
 
 def test_cross_fitting_finds_what_a_second_sample_confirms(monkeypatch):
@@ -231,7 +231,7 @@ def test_cross_fitting_finds_what_a_second_sample_confirms(monkeypatch):
     def dims(sample, confirm=False):
         z, y, concept = sample
         val = {"X_val": z[800:], "y_val": y[800:], "concept_val": concept[800:]} if confirm else {}
-        jse = JSE(weight_decay=0.05, random_state=0).fit(z[:800], y[:800], concept=concept[:800], **val)
+        jse = JSE(penalty=0.05, random_state=0).fit(z[:800], y[:800], concept=concept[:800], **val)
         return jse.spurious_.dim + jse.main_.dim
 
     samples = [many_directions(1600, seed=seed) for seed in range(3)]
@@ -251,14 +251,14 @@ def test_delta_shifts_the_second_test_and_auto_follows_the_difficulty():
     assert first[1] > first[0]
 
 
-def test_weight_decay_auto_keeps_the_table_it_decided_from(toy):
+def test_penalty_auto_keeps_the_table_it_decided_from(toy):
     trace = fitted(toy).trace_
-    assert trace.weight_decay in trace.weight_decay_scores
-    best, error = min(trace.weight_decay_scores.values())
-    assert trace.weight_decay_scores[trace.weight_decay][0] <= best + error
-    larger = [v for k, v in trace.weight_decay_scores.items() if k > trace.weight_decay]
+    assert trace.penalty in trace.penalty_scores
+    best, error = min(trace.penalty_scores.values())
+    assert trace.penalty_scores[trace.penalty][0] <= best + error
+    larger = [v for k, v in trace.penalty_scores.items() if k > trace.penalty]
     assert all(loss > best + error for loss, _ in larger)
-    assert fitted(toy, weight_decay=0.5).trace_.weight_decay_scores == {}
+    assert fitted(toy, penalty=0.5).trace_.penalty_scores == {}
 
 
 @pytest.mark.parametrize("solver", ["exact", "sgd"])
@@ -266,7 +266,7 @@ def test_weight_decay_auto_keeps_the_table_it_decided_from(toy):
 def test_both_solvers_find_the_axis_with_and_without_folds(solver, cv):
     toy = make_toy(3000, d=8, rho=0.5, random_state=1)
     decay = 0.0 if solver == "sgd" else 0.001
-    jse = fitted(toy, solver=solver, cv=cv, weight_decay=decay)
+    jse = fitted(toy, solver=solver, cv=cv, penalty=decay)
     assert jse.spurious_.dim == 1
     assert abs(jse.spurious_.basis[0, 0]) > 0.98
 
@@ -306,7 +306,7 @@ def test_a_long_trace_has_a_summary_and_a_short_one_is_its_own(toy):
 
 def test_a_solver_that_stops_early_warns_and_is_in_the_trace(toy):
     with pytest.warns(NotConvergedWarning, match="max_iter"):
-        jse = fitted(toy, max_iter=1, cv=0.2, weight_decay=0.01)
+        jse = fitted(toy, max_iter=1, cv=0.2, penalty=0.01)
     assert any("limit of 1 iterations" in step.solver for step in jse.trace_)
 
 
@@ -314,13 +314,13 @@ def test_what_did_not_converge_is_told_once_and_counted(toy):
     for several in (toy.concept, np.column_stack([toy.concept, 1 - toy.concept])):
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
-            JSE(random_state=0, max_iter=1, weight_decay=0.01, cv=3).fit(toy.Z, toy.y, concept=several)
+            JSE(random_state=0, max_iter=1, penalty=0.01, cv=3).fit(toy.Z, toy.y, concept=several)
         told = [warning for warning in told if issubclass(warning.category, NotConvergedWarning)]
         assert len(told) == 1
         assert re.search(r"Raise max_iter, .* The same happened \d+ more times in this fit\.$", str(told[0].message))
         assert told[0].filename == __file__
     # The control: a pair is told of where no fit collects.
-    with pytest.warns(NotConvergedWarning, match=r"max_iter, tol or weight_decay\.$"):
+    with pytest.warns(NotConvergedWarning, match=r"max_iter, tol or penalty\.$"):
         Outcome(converged=False, reason="why", objective=1.0, gradient=1.0, evaluations=1).warn_unless_converged()
 
 
@@ -329,7 +329,7 @@ def test_fewer_rows_than_features_and_flat_rows_work():
     wide = np.column_stack([toy.Z, toy.Z[:, :40] * 2, np.ones((120, 60))])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        jse = JSE(random_state=0, weight_decay=0.1, cv=0.4).fit(wide, toy.y, concept=toy.concept)
+        jse = JSE(random_state=0, penalty=0.1, cv=0.4).fit(wide, toy.y, concept=toy.concept)
     assert wide.shape == (120, 160)
     assert np.all(np.isfinite(jse.transform(wide)))
     assert_allclose(jse.spurious_.basis[100:], 0, atol=1e-8)  # nothing along the constant columns
@@ -355,7 +355,7 @@ def test_every_option_of_the_tests_and_loops_is_heard():
     z, y, concept = many_directions()
 
     def trace(**options):
-        return JSE(**{"weight_decay": 0.05, "random_state": 0, "cv": 0.2, **options}).fit(z, y, concept=concept).trace_
+        return JSE(**{"penalty": 0.05, "random_state": 0, "cv": 0.2, **options}).fit(z, y, concept=concept).trace_
 
     plain = trace()
     assert trace(variant=PaperVariant(inner="spurious"))[0].verdict.role == "spurious" != plain[0].verdict.role
@@ -379,7 +379,7 @@ def test_every_option_of_the_tests_and_loops_is_heard():
 
 def test_a_level_for_all_looks_is_spent_half_on_either_role_and_less_in_every_round():
     z, y, concept = many_directions()
-    options = {"weight_decay": 0.05, "cv": 0.2, "random_state": 0}
+    options = {"penalty": 0.05, "cv": 0.2, "random_state": 0}
     plain, spent = (JSE(**options, correction=c).fit(z, y, concept=concept).trace_ for c in ("none", "familywise"))
     assert {step.verdict.level for step in plain} == {0.05}
     assert {step.outer for step in spent} > {1, 2}
@@ -404,7 +404,7 @@ def test_delta_auto_is_the_difference_of_the_two_held_out_losses():
     toy = make_toy(3000, rho=0.5, separability=(4.0, 1.0), random_state=0)
     n = 2000
     val = {"X_val": toy.Z[n:], "y_val": toy.y[n:], "concept_val": toy.concept[n:]}
-    fit = JSE(delta="auto", weight_decay=0.01).fit(toy.Z[:n], toy.y[:n], concept=toy.concept[:n], **val)
+    fit = JSE(delta="auto", penalty=0.01).fit(toy.Z[:n], toy.y[:n], concept=toy.concept[:n], **val)
     group = 2 * toy.y[n:] + toy.concept[n:]
     losses = []
     for basis, label in ((fit.spurious_.basis[:, :1], toy.concept[n:]), (fit.main_.basis[:, :1], toy.y[n:])):
@@ -420,7 +420,7 @@ def test_delta_auto_is_the_difference_of_the_two_held_out_losses():
 def test_main_directions_of_a_rejected_round_are_not_kept():
     """The main basis is that of the last round whose spurious direction was accepted."""
     z, y, concept = many_directions(seed=2)
-    jse = JSE(weight_decay=0.01, random_state=0, cv=0.2).fit(z, y, concept=concept)
+    jse = JSE(penalty=0.01, random_state=0, cv=0.2).fit(z, y, concept=concept)
     accepted = [
         sum(s.verdict.proper for s in jse.trace_ if s.outer == turn and s.inner > 0)
         for turn in range(1, jse.spurious_.dim + 2)
@@ -432,7 +432,7 @@ def test_main_directions_of_a_rejected_round_are_not_kept():
 def test_folds_of_a_splitter_are_those_of_its_list(toy):
     splitter = StratifiedKFold(4, shuffle=True, random_state=1)
     listed = list(splitter.split(toy.Z, 2 * toy.y + toy.concept))
-    one, two, other = (fitted(toy, cv=cv, weight_decay=0.1).trace_ for cv in (splitter, listed, 4))
+    one, two, other = (fitted(toy, cv=cv, penalty=0.1).trace_ for cv in (splitter, listed, 4))
     assert one.to_dict() == two.to_dict()
     assert one[0].verdict.specific.t != other[0].verdict.specific.t
 
@@ -441,7 +441,7 @@ def test_rows_never_held_out_do_not_upset_plain_tests(toy):
     spared = np.flatnonzero(toy.y == 0)[:5]
     rest = np.setdiff1d(np.arange(len(toy.y)), spared)
     folds = [(np.setdiff1d(np.arange(len(toy.y)), rest[k::5]), rest[k::5]) for k in range(5)]
-    jse = fitted(toy, cv=folds, variant=PaperVariant(tests="plain"), weight_decay=0.1)
+    jse = fitted(toy, cv=folds, variant=PaperVariant(tests="plain"), penalty=0.1)
     assert (jse.spurious_.dim, jse.main_.dim) == (1, 1)
 
 
@@ -464,7 +464,7 @@ def test_a_label_with_equal_class_means_does_not_hide_the_other(balance):
     weight = np.ones(600) if balance == "none" else 1.0 / np.bincount(2 * toy.y + toy.concept)[2 * toy.y + toy.concept]
     means = [np.average(toy.Z[toy.concept == c], axis=0, weights=weight[toy.concept == c]) for c in (0, 1)]
     with pytest.warns(NothingRemovedWarning):
-        jse = fitted(replace(toy, Z=toy.Z - np.array(means)[toy.concept]), balance=balance, weight_decay=0.1)
+        jse = fitted(replace(toy, Z=toy.Z - np.array(means)[toy.concept]), balance=balance, penalty=0.1)
     assert (jse.spurious_.dim, jse.main_.dim) == (0, 1)
     assert not any(step.verdict.proper for step in jse.trace_ if step.verdict.role == "spurious")
 
@@ -474,15 +474,15 @@ def test_a_map_stays_the_rows_it_was_opened_on(toy, tmp_path):
     mapped = np.load(tmp_path / "z.npy", mmap_mode="r")
     np.save(tmp_path / "other.npy", np.random.default_rng(0).standard_normal(toy.Z.shape))
     (tmp_path / "other.npy").replace(tmp_path / "z.npy")
-    jse = JSE(random_state=0, weight_decay=0.1).fit(mapped, toy.y, concept=toy.concept)
-    assert_array_equal(jse.spurious_.basis, fitted(toy, weight_decay=0.1).spurious_.basis)
+    jse = JSE(random_state=0, penalty=0.1).fit(mapped, toy.y, concept=toy.concept)
+    assert_array_equal(jse.spurious_.basis, fitted(toy, penalty=0.1).spurious_.basis)
 
 
 def test_float16_rows_are_not_copied_as_a_whole():
     toy = make_toy(20_000, d=200, rho=0.5, random_state=0)
     z = toy.Z.astype(np.float16)
     tracemalloc.start()
-    JSE(cv=0.2, weight_decay=0.1, max_spurious=1, random_state=0).fit(z, toy.y, concept=toy.concept)
+    JSE(cv=0.2, penalty=0.1, max_spurious=1, random_state=0).fit(z, toy.y, concept=toy.concept)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 20_000 * 200 * 4  # a float32 copy
@@ -493,7 +493,7 @@ def test_found_on_twenty_fresh_toy_sets_and_close_to_the_truth():
 
     def worst_group(transform, train, test):
         # At this penalty an unweighted head needs the removal; with one that is chosen for Toy it hardly does.
-        layer = ERM(weight_decay=0.01).fit(transform(train.Z), train.y)
+        layer = ERM(penalty=0.01).fit(transform(train.Z), train.y)
         return group_accuracy(test.y, layer.predict(transform(test.Z)), test.concept).worst
 
     found, dims, left, kept, untouched, worst = 0, [], [], [], [], []
@@ -556,12 +556,12 @@ def separable_rows(n=400, d=40, noise=0.3):
 def test_gains_that_are_negligible_against_chance_buy_no_less_decay():
     z, y, c = separable_rows()
     jse = JSE(random_state=0).fit(z, y, concept=c)
-    assert jse.trace_.weight_decay >= 0.1
+    assert jse.trace_.penalty >= 0.1
     assert jse.trace_.complete
     # The control: by losses within one standard error alone, which vanish with the loss, decay falls without end.
     scores = {value: (1e-3 * value, 1e-9) for value in PAPER_PENALTIES}
-    assert choose_weight_decay(scores.__getitem__, chance=2e-3)[0] == 0.01
-    assert choose_weight_decay(scores.__getitem__, chance=1.4)[0] == 1.0
+    assert choose_penalty(scores.__getitem__, chance=2e-3)[0] == 0.01
+    assert choose_penalty(scores.__getitem__, chance=1.4)[0] == 1.0
 
 
 def test_separable_labels_are_called_so_and_not_given_a_meaningless_t():
@@ -577,7 +577,7 @@ def test_separable_labels_are_called_so_and_not_given_a_meaningless_t():
 
 def test_a_search_that_reaches_its_limit_keeps_what_it_has_and_says_so(tmp_path):
     z, y, c = separable_rows(noise=3.0)
-    options = {"random_state": 0, "weight_decay": 0.01}
+    options = {"random_state": 0, "penalty": 0.01}
     whole = JSE(**options).fit(z, y, concept=c)
     assert whole.trace_.complete
     pairs = sum(step.inner > 0 for step in whole.trace_)
@@ -603,7 +603,7 @@ def notes_on(jse, z, y, c):
 def test_a_fit_that_takes_long_says_where_it_is(monkeypatch):
     toy = make_toy(500, rho=0.5, random_state=0)
     monkeypatch.setattr("unspur.removers.jse.SLOW_FIT_SECONDS", 0.0)
-    with pytest.warns(SlowFitWarning, match=r"is now at .*weight_decay") as said:
+    with pytest.warns(SlowFitWarning, match=r"is now at .*penalty") as said:
         fitted(toy)
     assert sum(issubclass(one.category, SlowFitWarning) for one in said) == 1
 

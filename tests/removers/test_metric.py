@@ -61,7 +61,7 @@ class TestScores:
         shape = np.diag(np.geomspace(1.0, 50.0, 12))
         same, other = (
             [
-                fitted(Z, self.y, self.c, weight_decay=0.01, max_spurious=1, metric=kind).removal_(Z) @ back
+                fitted(Z, self.y, self.c, penalty=0.01, max_spurious=1, metric=kind).removal_(Z) @ back
                 for Z, back in ((self.Z, np.eye(12)), (self.Z @ shape, np.linalg.inv(shape)))
             ]
             for kind in (1.0, 0.0)

@@ -164,7 +164,7 @@ def test_a_header_that_is_too_long_is_refused_before_it_is_parsed(sound, tmp_pat
 def test_the_folds_of_all_rows_are_not_saved_as_a_parameter(tmp_path):
     folds = [[list(range(0, 80)), list(range(80, 160))], [list(range(80, 160)), list(range(0, 80))]]
     for k, cv in enumerate((folds, [[part * 300 for part in fold] for fold in folds])):
-        jse = JSE(cv=folds, weight_decay=0.1).fit(Z, Y, concept=CONCEPT).set_params(cv=cv)
+        jse = JSE(cv=folds, penalty=0.1).fit(Z, Y, concept=CONCEPT).set_params(cv=cv)
         jse.save(tmp_path / f"{k}.safetensors")
         assert (load(tmp_path / f"{k}.safetensors").cv == folds) == (k == 0)
 
@@ -226,7 +226,7 @@ def test_removals_of_many_classes_can_be_read_again(tmp_path):
 def test_verbs_refuse_a_removal_that_cannot_be_meant_with_code_1(sound, tmp_path):
     arrays, metadata, path = sound
     np.savez(tmp_path / "rows.npz", Z=Z, y=Y, place=CONCEPT)
-    rows, labels = str(tmp_path / "rows.npz"), ["--main", "y", "--concept", "place"]
+    rows, labels = str(tmp_path / "rows.npz"), ["--task", "y", "--concept", "place"]
     apply = [rows, "--label", "y", "--label", "place", "--output", str(tmp_path / "clean.npz")]
     assert CliRunner().invoke(main, ["apply", str(path), *apply]).exit_code == 0  # control
     bad = str(written(tmp_path / "bad.safetensors", {**arrays, "main": eye(0, d=7)}, metadata))

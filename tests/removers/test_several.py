@@ -19,7 +19,7 @@ from unspur.exceptions import (
 )
 from unspur.trace import Trace, Traces
 
-FAST = {"weight_decay": 0.1, "cv": 0.2, "random_state": 0}
+FAST = {"penalty": 0.1, "cv": 0.2, "random_state": 0}
 #: Where bases are to be orthogonal in the ordinary sense.
 PAPER = {**FAST, "metric": 0.0}
 
@@ -41,13 +41,13 @@ def birds():
 
 @pytest.mark.filterwarnings("ignore:delta='auto' is made for:unspur.exceptions.InputWarning")
 @pytest.mark.parametrize("delta", [0.0, "auto"])
-@pytest.mark.parametrize("weight_decay", [0.1, "auto"])
-def test_classes_that_have_no_room_left_end_the_search(weight_decay, delta):
+@pytest.mark.parametrize("penalty", [0.1, "auto"])
+def test_classes_that_have_no_room_left_end_the_search(penalty, delta):
     rng = np.random.default_rng(0)
     concept, y = rng.integers(3, size=900), rng.integers(2, size=900)
     Z = rng.normal(size=(900, 3)) + 3 * np.eye(3)[concept] + 2 * y[:, None] * np.eye(3)[0]
     with pytest.warns(TaskLostWarning):
-        jse = JSE(random_state=0, cv=0.3, weight_decay=weight_decay, delta=delta).fit(Z, y, concept=concept)
+        jse = JSE(random_state=0, cv=0.3, penalty=penalty, delta=delta).fit(Z, y, concept=concept)
     assert jse.spurious_.dim == 2
     *_, last = jse.trace_.parts.values()
     assert not len(last)
@@ -98,12 +98,12 @@ def test_a_validation_set_has_its_concepts_in_the_same_columns(birds):
     z, y, water, season = birds
     concepts = pd.DataFrame({"water": water, "season": season})
     train, held = slice(0, 2500), slice(2500, 4000)
-    jse = JSE(weight_decay=0.1).fit(
+    jse = JSE(penalty=0.1).fit(
         z[train], y[train], concept=concepts[train], X_val=z[held], y_val=y[held], concept_val=concepts[held]
     )
     assert np.all(np.linalg.norm(jse.spurious_.basis[1:4], axis=1) > 0.95)
     turned = {name: concepts[held][name].to_numpy() for name in ("season", "water")}  # found by name
-    again = JSE(weight_decay=0.1).fit(
+    again = JSE(penalty=0.1).fit(
         z[train], y[train], concept=concepts[train], X_val=z[held], y_val=y[held], concept_val=turned
     )
     assert_allclose(again.removal_.matrix(), jse.removal_.matrix())
@@ -301,11 +301,11 @@ def test_an_automatic_shift_is_for_tasks_of_two_classes():
     concept = np.where(rng.random(900) < 0.3, y, rng.integers(3, size=900))
     Z = rng.normal(size=(900, 6))
     Z[:, :3] += 2.0 * np.eye(3)[y]
-    jse = JSE(delta="auto", random_state=0, weight_decay=0.1, max_pairs=20)
+    jse = JSE(delta="auto", random_state=0, penalty=0.1, max_pairs=20)
     with warnings.catch_warnings():
         for category in (TaskLostWarning, NothingRemovedWarning, SearchLimitWarning):
             warnings.simplefilter("ignore", category)
         with pytest.warns(InputWarning, match="delta='auto' is made for a task of two classes"):
             jse.fit(Z, y, concept=concept)
     with pytest.warns(NothingRemovedWarning):  # the control: without it, and with Δ = 0, there is no such warning
-        JSE(random_state=0, weight_decay=0.1).fit(Z, y, concept=concept == 1)
+        JSE(random_state=0, penalty=0.1).fit(Z, y, concept=concept == 1)

@@ -72,7 +72,7 @@ class LEACEWithConcept(WithConcept, LEACE):
         )
 
 
-FAST = {"cv": 2, "balance": "none", "weight_decay": 0.1, "random_state": 0}
+FAST = {"cv": 2, "balance": "none", "penalty": 0.1, "random_state": 0}
 
 
 #: Copies share a fold, and which is drawn by row: repeated rows are in other folds than weighted ones.
@@ -123,16 +123,16 @@ def test_pipeline_routes_the_concept(toy, routing):
 
 
 def test_cross_validation_and_search_slice_the_concept_with_the_rows(toy, routing):
-    pipe = make_pipeline(JSE(random_state=0, weight_decay=0.01, cv=0.2), LogisticRegression())
+    pipe = make_pipeline(JSE(random_state=0, penalty=0.01, cv=0.2), LogisticRegression())
     scores = cross_validate(pipe, toy.Z, toy.y, params={"concept": toy.concept}, cv=3, error_score="raise")
     assert np.mean(scores["test_score"]) > 0.75
-    search = GridSearchCV(pipe, {"jse__weight_decay": np.array([0.01, 1.0])}, cv=2, error_score="raise")
+    search = GridSearchCV(pipe, {"jse__penalty": np.array([0.01, 1.0])}, cv=2, error_score="raise")
     search.fit(toy.Z, toy.y, concept=toy.concept)
     assert search.best_estimator_[0].spurious_.dim >= 1
 
 
 def test_search_in_parallel_gives_the_same_answer(toy, routing):
-    grid = {"jse__weight_decay": [0.01, 0.1]}
+    grid = {"jse__penalty": [0.01, 0.1]}
     pipe = make_pipeline(JSE(random_state=0, cv=0.2), LogisticRegression())
     one, two = (
         GridSearchCV(pipe, grid, cv=2, n_jobs=jobs, error_score="raise").fit(toy.Z, toy.y, concept=toy.concept)
@@ -195,7 +195,7 @@ def test_rows_in_files_are_refused_by_fit_transform_before_the_fit(remover, toy,
 
 
 def test_a_wrong_parameter_is_named(toy):
-    for name, value in {"balance": "both", "cv": 1, "weight_decay": -1, "significance_level": 2, "delta": "x"}.items():
+    for name, value in {"balance": "both", "cv": 1, "penalty": -1, "significance_level": 2, "delta": "x"}.items():
         with pytest.raises(ValueError, match=f"'{name}' parameter"):
             JSE(**{name: value}).fit(toy.Z, toy.y, concept=toy.concept)
 

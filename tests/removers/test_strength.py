@@ -182,7 +182,7 @@ def test_a_classifier_is_the_head_of_explicitly_transformed_rows(head, wide, toy
     model = RobustClassifier(remover, head(tol=1e-9), random_state=0).fit(Z, y, concept=concept)
     clean = model.remover_.transform(Z)
     assert np.abs(clean - Z).max() > 0.1
-    oracle = head(tol=1e-9, weight_decay=model.head_.weight_decay).fit(clean, y, concept=concept)
+    oracle = head(tol=1e-9, penalty=model.head_.penalty).fit(clean, y, concept=concept)
     assert_allclose(model.decision_function(Z), oracle.decision_function(clean), rtol=1e-4, atol=1e-4)
     whole = RobustClassifier(clone(remover).set_params(strength=1.0), head(tol=1e-9), random_state=0)
     whole.fit(Z, y, concept=concept)

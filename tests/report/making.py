@@ -132,7 +132,7 @@ def several_findings() -> Findings:
             )
         )
     (Z, y, concepts), test = sets
-    jse = JSE(weight_decay=1e-3, random_state=0).fit(Z, y, concept=np.column_stack(list(concepts.values())))
+    jse = JSE(penalty=1e-3, random_state=0).fit(Z, y, concept=np.column_stack(list(concepts.values())))
     return measure(jse, sets[0], test, main="animal", concept=("hat", "glasses"))
 
 

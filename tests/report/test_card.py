@@ -28,7 +28,7 @@ def sets():
 @pytest.fixture(scope="module")
 def model(sets):
     Z, y, concept = sets[0]
-    jse = JSE(cv=0.2, weight_decay=0.1, random_state=0)
+    jse = JSE(cv=0.2, penalty=0.1, random_state=0)
     return RobustClassifier(jse, random_state=0).fit(Z, {"bird": y}, concept={"background": concept})
 
 
@@ -118,7 +118,7 @@ def test_the_certificate_that_a_model_keeps_is_used(sets, tmp_path):
 
 def test_a_long_search_is_summarised(sets):
     Z, y, concept = sets[0]
-    inlp = INLP(random_state=0, cv=0.2, significance_level=0.9, weight_decay=0.01).fit(Z, y, concept=concept)
+    inlp = INLP(random_state=0, cv=0.2, significance_level=0.9, penalty=0.01).fit(Z, y, concept=concept)
     several = JSE(random_state=0, cv=0.2, max_spurious=1).fit(
         Z, y, concept={"background": concept, "season": np.arange(len(Z)) % 3}
     )
@@ -147,7 +147,7 @@ def test_the_command_line(model, sets, tmp_path):
     Z, y, concept = sets[1]
     np.savez(rows, Z=Z, bird=y, background=concept)
     assert invoke(path).stdout == card(load(path))
-    labels = ["--main", "bird", "--concept", "background"]
+    labels = ["--task", "bird", "--concept", "background"]
     assert "Card of the classifier" in invoke(path, rows, *labels, "--output", output, "--title", "Birds").output
     text = output.read_text()
     assert text.startswith("## Birds\n")
@@ -155,8 +155,8 @@ def test_the_command_line(model, sets, tmp_path):
     worst = group_accuracy(y, model.predict(Z), concept).worst
     assert f"| worst group |  | {100 * worst:.1f} |" in text
     assert "exists and is kept" in invoke(path, rows, *labels, "--output", output, code=1).output
-    assert "name them with --main and --concept" in invoke(path, rows, "--main", "bird", code=2).output
-    assert "give a FILE" in invoke(path, "--main", "bird", code=2).output
+    assert "name them with --task and --concept" in invoke(path, rows, "--task", "bird", code=2).output
+    assert "give a FILE" in invoke(path, "--task", "bird", code=2).output
     model.remover_.save(tmp_path / "removal.safetensors")
     done = invoke(tmp_path / "removal.safetensors", rows, *labels)
     assert headings(done.stdout) == [*HEADINGS, "Certificate"]
@@ -169,7 +169,7 @@ def test_rows_of_the_fit_are_noticed(model, sets, tmp_path):
     model.save(path)
     Z, y, concept = sets[0]
     np.savez(rows, Z=Z, bird=y, background=concept)
-    done = invoke(path, rows, "--main", "bird", "--concept", "background")
+    done = invoke(path, rows, "--task", "bird", "--concept", "background")
     assert "were used in the fit" in done.stderr
     assert "were used in the fit" in done.stdout
 
@@ -179,7 +179,7 @@ def test_rows_of_one_class(model, sets, tmp_path):
     path = tmp_path / "model.safetensors"
     model.save(path)
     Z, y, concept = sets[1]
-    labels = ["--main", "bird", "--concept", "background"]
+    labels = ["--task", "bird", "--concept", "background"]
     for name, some in (("task", y == "land"), ("concept", concept == "shore")):
         np.savez(tmp_path / f"{name}.npz", Z=Z[some], bird=y[some], background=concept[some])
     text = invoke(path, tmp_path / "task.npz", *labels).stdout

@@ -85,7 +85,7 @@ def test_accuracies_and_penalties_are_those_of_compare(validation):
     assert len(lines) == len(told) == 6
     for line, other in zip(lines, told, strict=True):
         assert_array_equal(line.accuracy.correct, other.accuracy.correct)
-        assert (line.penalty, line.grid_edge) == (other.parameters["weight_decay"], other.grid_edge)
+        assert (line.penalty, line.grid_edge) == (other.parameters["penalty"], other.grid_edge)
     # And those of the removal itself, which was fitted before.
     for name, line in (("ERM", found.after), ("GroupWeighted", found.after.weighted)):
         clean = [Rows(jse.transform(Z), *labels) for Z, *labels in (TRAIN, TEST)]
@@ -342,7 +342,7 @@ def several(n, seed):
 
 def test_several_concepts_and_more_than_two_classes():
     train, test = several(600, 0), several(400, 1)
-    jse = JSE(weight_decay=1e-3, random_state=0).fit(train[0], train[1], concept=train[2])
+    jse = JSE(penalty=1e-3, random_state=0).fit(train[0], train[1], concept=train[2])
     found = measure(jse, train, test, main="animal", compare=["LEACE", "GroupWeighted"])
     assert found.concepts == ("light", "size")
     assert len(found.groups) == 3 * 2 * 3

@@ -31,7 +31,7 @@ from unspur.solvers.statistics import Covariances
 CHUNK = 170
 TOY, OTHER = make_toy(800, rho=0.8, random_state=0), make_toy(400, rho=0.8, random_state=1)
 #: A fit of some dozens of sums: one split, one penalty.
-PLAIN = {"cv": 0.2, "weight_decay": 0.01, "random_state": 0}
+PLAIN = {"cv": 0.2, "penalty": 0.01, "random_state": 0}
 
 
 def chunked(z: np.ndarray, *, features: int = -1) -> da.Array:
@@ -105,7 +105,7 @@ class TestOnACluster(RowSourceContract):
 
 REMOVERS = {
     "JSE": JSE(**PLAIN),
-    "JSE, folds": JSE(cv=2, weight_decay=0.01, random_state=0),
+    "JSE, folds": JSE(cv=2, penalty=0.01, random_state=0),
     "JSE, scores": JSE(metric=1.0, **PLAIN),
     "JSE, sgd": JSE(solver=SGD(max_epochs=2), **PLAIN),
     "INLP": INLP(**PLAIN),

@@ -404,10 +404,10 @@ def largest(found: Subspace, expected: Subspace) -> float:
 
 
 REMOVERS = {
-    "JSE": lambda: JSE(random_state=0, weight_decay=0.01),
+    "JSE": lambda: JSE(random_state=0, penalty=0.01),
     "JSE, one fold": lambda: JSE(random_state=0, cv=0.2),
-    "JSE, scores": lambda: JSE(random_state=0, cv=0.2, metric=1.0, weight_decay=0.1),
-    "JSE, SGD": lambda: JSE(solver=SGD(max_epochs=5), random_state=0, cv=0.2, weight_decay=1e-3, max_spurious=1),
+    "JSE, scores": lambda: JSE(random_state=0, cv=0.2, metric=1.0, penalty=0.1),
+    "JSE, SGD": lambda: JSE(solver=SGD(max_epochs=5), random_state=0, cv=0.2, penalty=1e-3, max_spurious=1),
     "INLP": lambda: INLP(random_state=0, cv=0.2, max_directions=2),
     "RLACE": RLACE,
     "LEACE": LEACE,
@@ -438,7 +438,7 @@ def test_removers_find_in_a_tensor_what_they_find_in_float64(name, kind, device)
 def test_validation_rows_may_be_a_tensor(kind, device):
     dtype, tolerance = kind
     found = [
-        JSE(weight_decay=0.1).fit(
+        JSE(penalty=0.1).fit(
             make(TOY.Z), TOY.y, concept=TOY.concept, X_val=make(JUDGES.Z), y_val=JUDGES.y, concept_val=JUDGES.concept
         )
         for make in (np.asarray, lambda z: torch.tensor(z, dtype=dtype, device=device))
@@ -620,14 +620,14 @@ class TestArraysOfOtherLibraries:
 
     def test_rows_labels_and_results_stay_with_their_library(self, foreign):
         z, y, concept = (foreign(values) for values in (TOY.Z, TOY.y, TOY.concept))
-        for method in (LEACE(), JSE(cv=0.2, weight_decay=0.01, random_state=0)):
+        for method in (LEACE(), JSE(cv=0.2, penalty=0.01, random_state=0)):
             expected = method.fit(TOY.Z, TOY.y, concept=TOY.concept).transform(TOY.Z)
             clean = method.fit(z, y, concept=concept, sample_weight=foreign(np.ones(800))).transform(z)
             assert type(clean) is Foreign
             assert clean.tensor.device == z.tensor.device
             np.testing.assert_allclose(to_numpy(clean), expected, rtol=0, atol=1e-9)
         held_out = {"X_val": foreign(JUDGES.Z), "y_val": foreign(JUDGES.y), "concept_val": foreign(JUDGES.concept)}
-        assert JSE(weight_decay=0.1).fit(z, y, concept=concept, **held_out).spurious_.dim
+        assert JSE(penalty=0.1).fit(z, y, concept=concept, **held_out).spurious_.dim
         assert method.certificate(*held_out.values()).rows == 500
 
     def test_heads_answer_in_the_library_of_the_rows_and_classes_in_numpy(self, foreign):

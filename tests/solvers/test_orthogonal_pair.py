@@ -31,12 +31,12 @@ from unspur.solvers.statistics import CellCounts, Moments
 from unspur.subspace import Subspace
 
 
-def problem(z, y, concept, *, weight=None, weight_decay=0.01, removed=None, balance="none"):
+def problem(z, y, concept, *, weight=None, penalty=0.01, removed=None, balance="none"):
     rows = MemoryRows(z, RowLabels.of(y, concept, weight))
     counts = CellCounts.of(rows)
     weighting = counts.weighting(counts.without(None), balance)
     geometry = Geometry.of(Moments.of(rows, weighting), z.dtype.itemsize)
-    space = PairSpace.of(Spectrum.of(geometry), weight_decay)
+    space = PairSpace.of(Spectrum.of(geometry), penalty)
     if removed is not None:
         space = space.excluding(removed)
     return rows, weighting, space
@@ -61,7 +61,7 @@ def hard_problem(seed):
             vectors[:, 0] = np.linalg.lstsq(z, toy.y - 0.5, rcond=None)[0] + 0.02 * vectors[:, 0]
         removed = Subspace.spanned_by(vectors)
     decay = (0.0, 1e-3, 1e-2, 0.1)[(seed // 5) % 4]
-    return problem(z, toy.y, toy.concept, weight_decay=decay, removed=removed)
+    return problem(z, toy.y, toy.concept, penalty=decay, removed=removed)
 
 
 def other_hard_problem(seed):
@@ -69,7 +69,7 @@ def other_hard_problem(seed):
     d, decay, balance = (5, 8, 12, 20)[seed % 4], (1e-3, 1e-2, 0.1)[seed % 3], ("none", "group")[seed // 2 % 2]
     if seed % 2:
         toy = make_toy(400, d=d, rho=(0.8, 0.95, 0.98)[seed % 3], angle=(75, 45, 20)[seed // 2 % 3], random_state=seed)
-        return problem(toy.Z, toy.y, toy.concept, weight_decay=decay, balance=balance)
+        return problem(toy.Z, toy.y, toy.concept, penalty=decay, balance=balance)
     rng = np.random.default_rng(seed)
     y = rng.integers(2, size=400)
     concept = np.where(rng.random(400) < 0.9, y, 1 - y)
@@ -78,7 +78,7 @@ def other_hard_problem(seed):
     z[:, :k] += (2 * concept - 1)[:, None] * rng.uniform(0.2, 0.8, k)
     z[:, k : 2 * k] += (2 * y - 1)[:, None] * rng.uniform(0.2, 0.8, k)
     z = (z * np.geomspace(1, 0.1, d)) @ np.linalg.qr(rng.standard_normal((d, d)))[0]
-    return problem(z, y, concept, weight_decay=decay, balance=balance)
+    return problem(z, y, concept, penalty=decay, balance=balance)
 
 
 def penalty(space):
@@ -246,7 +246,7 @@ def test_solution_satisfies_the_conditions_of_the_constrained_problem():
 
 def test_objective_equals_that_of_a_generic_constrained_optimiser():
     toy = make_toy(300, d=4, rho=0.8, random_state=3)
-    pair = solve_pair(*problem(toy.Z, toy.y, toy.concept, weight_decay=0.05))
+    pair = solve_pair(*problem(toy.Z, toy.y, toy.concept, penalty=0.05))
     z = toy.Z - toy.Z.mean(axis=0)
     decay = 0.05 * z.var(axis=0).mean()
 
@@ -361,7 +361,7 @@ def test_rows_that_do_not_span_the_space_get_weights_in_their_span():
     """Outside the span of the rows weights cost nothing at λ = 0 and could buy orthogonality for free."""
     toy = make_toy(300, d=4, rho=0.9, random_state=1)
     flat = np.column_stack([toy.Z, toy.Z @ [1.0, 1, 0, 0], np.full(300, 3.0)])
-    pair = solve_pair(*problem(flat, toy.y, toy.concept, weight_decay=0.0))
+    pair = solve_pair(*problem(flat, toy.y, toy.concept, penalty=0.0))
     span = np.linalg.svd(flat - flat.mean(axis=0))[2][:4]
     assert pair.outcome.converged
     assert_allclose(pair.weights, pair.weights @ span.T @ span, atol=1e-8 * np.abs(pair.weights).max())
@@ -369,25 +369,25 @@ def test_rows_that_do_not_span_the_space_get_weights_in_their_span():
 
 def test_decay_is_relative_to_the_variance_of_the_rows():
     toy = make_toy(400, d=5, rho=0.8, random_state=2)
-    plain = solve_pair(*problem(toy.Z, toy.y, toy.concept, weight_decay=0.1))
+    plain = solve_pair(*problem(toy.Z, toy.y, toy.concept, penalty=0.1))
     for scale in (1e-8, 1e8):
-        scaled = solve_pair(*problem(toy.Z * scale, toy.y, toy.concept, weight_decay=0.1))
+        scaled = solve_pair(*problem(toy.Z * scale, toy.y, toy.concept, penalty=0.1))
         assert_allclose(scaled.weights * scale, plain.weights, atol=1e-6)
     wider = np.column_stack([toy.Z, np.full(400, 7.0)])
-    padded = solve_pair(*problem(wider, toy.y, toy.concept, weight_decay=0.1))
+    padded = solve_pair(*problem(wider, toy.y, toy.concept, penalty=0.1))
     assert_allclose(padded.weights[:, :-1], plain.weights, atol=1e-6)
-    other = solve_pair(*problem(toy.Z, toy.y, toy.concept, weight_decay=0.2))
+    other = solve_pair(*problem(toy.Z, toy.y, toy.concept, penalty=0.2))
     assert np.abs(other.weights - plain.weights).max() > 0.05
 
 
 @pytest.mark.parametrize("power", [4, 8, 8.5, 9, 11])
 def test_a_column_that_dwarfs_the_others_takes_nothing_from_them(power):
-    """Without weight decay; variances of the others are below the rounding error of the largest eigenvalue."""
+    """Without penalty; variances of the others are below the rounding error of the largest eigenvalue."""
     toy = make_toy(600, d=6, rho=0.6, random_state=0)
     z = toy.Z.copy()
     z[:, 5] *= 10.0**power
-    pair = solve_pair(*problem(z, toy.y, toy.concept, weight_decay=0.0))
-    known = directions(solve_pair(*problem(toy.Z[:, :5], toy.y, toy.concept, weight_decay=0.0)))
+    pair = solve_pair(*problem(z, toy.y, toy.concept, penalty=0.0))
+    known = directions(solve_pair(*problem(toy.Z[:, :5], toy.y, toy.concept, penalty=0.0)))
     assert pair.outcome.converged
     assert_allclose(np.abs(np.sum(directions(pair)[:, :5] * known, axis=1)), 1.0, atol=0.02)
 
@@ -437,7 +437,7 @@ def test_labels_that_point_the_same_way_still_get_a_partner_direction():
     rng = np.random.default_rng(0)
     z = rng.standard_normal((400, 3))
     y = (z[:, 0] > 0).astype(int)
-    pair = solve_pair(*problem(z, y, y, weight_decay=0.1))
+    pair = solve_pair(*problem(z, y, y, penalty=0.1))
     assert pair.outcome.converged
     assert np.all(np.isfinite(pair.weights))
 

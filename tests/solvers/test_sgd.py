@@ -88,9 +88,7 @@ def test_early_stopping_watches_the_validation_rows():
     assert weights["validation"].outcome.objective != weights["training"].outcome.objective
 
 
-@pytest.mark.parametrize(
-    "change", [{"momentum": 0.0}, {"weight_decay": 0.1}, {"batch_size": 64}, {"learning_rate": 0.03}]
-)
+@pytest.mark.parametrize("change", [{"momentum": 0.0}, {"penalty": 0.1}, {"batch_size": 64}, {"learning_rate": 0.03}])
 def test_every_setting_has_an_effect(change):
     assert not np.allclose(run(settings=SGDSettings(**change)).weights, run().weights, rtol=1e-3)
 
@@ -171,7 +169,7 @@ class TestLastLayer:
 
     @pytest.mark.parametrize("k", [2, 4])
     def test_it_comes_close_to_the_exact_solution(self, k):
-        exact, _ = solve(*layer_setting(k)[2], weight_decay=0.0)
+        exact, _ = solve(*layer_setting(k)[2], penalty=0.0)
         by_sgd = layer_run(k, patience=20)
         assert by_sgd.outcome.objective < exact.outcome.objective + 0.02
         assert layer_run(k, max_epochs=1, learning_rate=1e-4).outcome.objective > exact.outcome.objective + 0.1
@@ -193,13 +191,13 @@ class TestLastLayer:
         assert_allclose(near.weights, first.weights, atol=1e-3)
         assert np.abs(layer_run(max_epochs=1, learning_rate=1e-6).weights - first.weights).max() > 0.1
 
-    @pytest.mark.parametrize("change", [{"momentum": 0.0}, {"weight_decay": 0.5}, {"batch_size": 64}])
+    @pytest.mark.parametrize("change", [{"momentum": 0.0}, {"penalty": 0.5}, {"batch_size": 64}])
     def test_every_setting_has_an_effect(self, change):
         assert not np.allclose(layer_run(**change).weights, layer_run().weights, rtol=1e-3)
 
     def test_a_learning_rate_that_diverges_is_an_outcome(self):
         for rate, decay in ((1e3, 0.0), (10.0, 1.0)):
-            outcome = layer_run(learning_rate=rate, weight_decay=decay).outcome
+            outcome = layer_run(learning_rate=rate, penalty=decay).outcome
             assert not outcome.converged
             assert "diverged" in outcome.reason
         assert layer_run().outcome.converged

@@ -37,12 +37,12 @@ def source(z, y, weight=None, block_rows=100):
     return MemoryRows(z, columns, block_rows=block_rows)
 
 
-def solve(z, y, weight=None, weight_decay=0.01, **options):
+def solve(z, y, weight=None, penalty=0.01, **options):
     rows = source(z, y, weight)
     k = int(y.max()) + 1
     total = len(y) if weight is None else weight.sum()
     weighting = Weighting(np.full(k, 1.0 / total))
-    whitening = LogisticCoordinates.of(Geometry.of_rows(rows, weighting, in_float64=True), weight_decay)
+    whitening = LogisticCoordinates.of(Geometry.of_rows(rows, weighting, in_float64=True), penalty)
     return solve_softmax(rows, weighting, whitening, k, **options), whitening
 
 
@@ -59,7 +59,7 @@ def test_solution_equals_scikit_learns(k, weighted):
     assert_allclose(
         model.intercepts_uncentred - model.intercepts_uncentred.mean() * (k > 2), peer.intercept_, atol=1e-6
     )
-    other, _ = solve(z, y, np.roll(weight, 7) if weighted else weight, weight_decay=0.02, tol=1e-8)
+    other, _ = solve(z, y, np.roll(weight, 7) if weighted else weight, penalty=0.02, tol=1e-8)
     assert np.abs(other.weights - peer.coef_).max() > 1e-3 * np.abs(peer.coef_).max()  # control: another problem
 
 
@@ -133,7 +133,7 @@ def test_columns_that_repeat_or_do_not_vary_change_nothing():
 
 def test_stretched_rows_need_few_evaluations():
     z, y, weight = problem(2, stretch=1e4)
-    model, _ = solve(z, y, weight, weight_decay=1e-9)
+    model, _ = solve(z, y, weight, penalty=1e-9)
     assert model.outcome.converged
     assert model.outcome.evaluations < 60
 
@@ -150,7 +150,7 @@ def test_single_precision_converges_to_the_same_solution():
 def test_a_start_close_by_saves_evaluations():
     z, y, weight = problem(4)
     far, _ = solve(z, y, weight)
-    near, _ = solve(z, y, weight, start=solve(z, y, weight, weight_decay=0.0105)[0])
+    near, _ = solve(z, y, weight, start=solve(z, y, weight, penalty=0.0105)[0])
     assert near.outcome.evaluations < far.outcome.evaluations
     assert_allclose(near.weights, far.weights, atol=1e-4 * np.abs(far.weights).max())
 
@@ -236,7 +236,7 @@ def test_small_penalties_on_separable_rows_are_solved_at_a_rough_tolerance(k, bo
     rng = np.random.default_rng(0)
     y = np.arange(80) % k
     z = rng.standard_normal((80, 120)) + 2.0 * np.eye(120)[y]
-    exact, whitening = solve(z, y, weight_decay=1e-6, tol=1e-12)
+    exact, whitening = solve(z, y, penalty=1e-6, tol=1e-12)
     rows, weighting = source(z, y), Weighting(np.full(k, 1.0 / len(y)))
     alone = solve_softmax(rows, weighting, whitening, k, tol=1e-5)
     beside = solve_softmax_many(rows, whitening.geometry, [(weighting, 1e-6), (weighting, 1.0)], k, tol=1e-5)[0]
@@ -250,7 +250,7 @@ def test_small_penalties_on_separable_rows_are_solved_at_a_rough_tolerance(k, bo
 def test_without_a_penalty_separable_rows_are_solved_as_far_as_the_tolerance_says():
     y = np.arange(80) % 2
     z = np.random.default_rng(0).standard_normal((80, 120)) + 2.0 * np.eye(120)[y]
-    assert solve(z, y, weight_decay=0.0)[0].outcome.converged  # though there is no minimum
+    assert solve(z, y, penalty=0.0)[0].outcome.converged  # though there is no minimum
 
 
 def test_a_regression_that_is_not_solved_in_time_says_so():

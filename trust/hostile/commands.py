@@ -13,7 +13,7 @@ from trust.hostile.trials import Attacks, Reader, promised
 from trust.nursery import program_of
 from unspur.exceptions import InputError
 
-LABELS = ("--main", "y", "--concept", "place")
+LABELS = ("--task", "y", "--concept", "place")
 
 
 def _run(path: Path, *arguments: object) -> None:

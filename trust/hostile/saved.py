@@ -103,7 +103,7 @@ def layer_attacks(sound: bytes) -> Attacks:
     for name, values in {
         "classes": [[], [0], [0, 0], [0, "a"], [[0], [1]], [None, 1], [0, {}], [float("nan"), 1], ["x" * 10**6, "y"]],
         "head": ["JSE", "__import__('os')", "", "GroupDRO", None],
-        "weight_decay": [-1.0, float("nan"), float("inf"), "0.1", 10**400],
+        "penalty": [-1.0, float("nan"), float("inf"), "0.1", 10**400],
         "table": [[[1.0]], [["a", 1.0]], [[1.0, float("nan")]], [[[1.0], 1.0]], {}, [[1.0, 2.0]] * 100_000],
         "notes": [["x" * 10**6], [1], "a", [["b"]]],
         "cv": [0, -1, 2**70, True],

@@ -108,7 +108,7 @@ def test_a_store_of_a_dataset_shows_what_it_was_drawn_from(tmp_path):
 def test_a_report_of_a_dataset_says_what_to_install_where_nothing_can_read_it(birds, tmp_path, monkeypatch):
     store = tmp_path / "store"
     unspur("embed", "waterbirds", "--root", birds, "--encoder", "grey-50", "--output", store)
-    command = ["report", store, "--main", "y", "--concept", "background", "--show", "waterbirds"]
+    command = ["report", store, "--task", "y", "--concept", "background", "--show", "waterbirds"]
     assert "waterbirds needs --root" in unspur(*command, code=1)
     monkeypatch.setattr("unspur.embed.registry._points", lambda _: {})
     said = " ".join(unspur(*command, code=2).split())

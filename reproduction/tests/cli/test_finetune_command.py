@@ -25,8 +25,8 @@ from unspur_paper.networks.maps import read_maps
 from unspur_paper.networks.tuned import CHECKPOINT
 
 PREPARATION = Preparation(resize=36, crop=32, mean=(127.0,) * 3, scale=(64.0,) * 3)
-LABELS = ("--main", "y", "--concept", "concept")
-WORDS = ("--main", "colour", "--concept", "light")
+LABELS = ("--task", "y", "--concept", "concept")
+WORDS = ("--task", "colour", "--concept", "light")
 QUICK = ("--device", "cpu", "--epochs", 1, "--batch", 8, "--learning-rate", 0.05)
 
 
@@ -192,13 +192,13 @@ def test_texts_are_trained_on_without_a_mark(tiny_bert, tmp_path):
         (["waterbirds"], "Missing option '--encoder'"),
         (["waterbirds", "--encoder", "tiny"], "waterbirds needs --root"),
         (["waterbirds", "--encoder", "tiny", "--root", ".", "--unmarked"], "--unmarked is for multinli only"),
-        (["waterbirds", "--encoder", "tiny", "--root", ".", "--main", "y"], "--main and --concept are for celeba"),
+        (["waterbirds", "--encoder", "tiny", "--root", ".", "--task", "y"], "--task and --concept are for celeba"),
         (["multinli", "--encoder", "tiny", "--root", ".", "--maps", 3], "--maps is for waterbirds and celeba"),
         (["waterbirds", "--encoder", "tiny", "--root", ".", "--negation"], "--negation is for all pairs of multinli"),
         (["multinli", "--encoder", "tiny", "--root", ".", "--negation", "--p", 0.9], "taken as they are"),
         (["multinli", "--encoder", "tiny", "--root", ".", "--squares", "s"], "--squares is for waterbirds and celeba"),
-        (["mine.csv", "--encoder", "tiny", "--main", "y", "--concept", "c"], "mine.csv needs --output"),
-        (["mine.csv", "--encoder", "tiny", "--output", "o", "--main", "y"], "and --main and --concept"),
+        (["mine.csv", "--encoder", "tiny", "--task", "y", "--concept", "c"], "mine.csv needs --output"),
+        (["mine.csv", "--encoder", "tiny", "--output", "o", "--task", "y"], "and --task and --concept"),
         (
             ["mine.csv", "--encoder", "tiny", "--output", "o", *LABELS, "--concept", "light"],
             "passed 2 times (concept, light)",
@@ -226,9 +226,9 @@ def test_what_cannot_be_trained_is_said_in_a_line_before_anything_is_made(table,
     own = [table, "--encoder", tiny_resnet, *out]
     assert "grey-50 is no network" in one_line(table, "--encoder", "grey-50", *LABELS, *out)
     assert "Did you mean resnet50" in one_line(table, "--encoder", "resnet5", *LABELS, *out)
-    assert "third has 3 classes (0, 1, 2)" in one_line(*own, "--main", "third", "--concept", "concept")
-    assert "camera has one class only (mine)" in one_line(*own, "--main", "camera", "--concept", "concept")
-    for labels in (("--main", "kind", "--concept", "concept"), ("--main", "y", "--concept", "kind")):
+    assert "third has 3 classes (0, 1, 2)" in one_line(*own, "--task", "third", "--concept", "concept")
+    assert "camera has one class only (mine)" in one_line(*own, "--task", "camera", "--concept", "concept")
+    for labels in (("--task", "kind", "--concept", "concept"), ("--task", "y", "--concept", "kind")):
         assert "has no label 'kind'; it has y, concept" in one_line(*own, *labels)
     for option, message in (
         (["--epochs", 0], "epochs is a whole number from 1"),
@@ -389,7 +389,7 @@ def faces(tmp_path):
 
 
 def test_faces_are_trained_on_mapped_and_the_same_from_squares(faces, tiny, tmp_path):
-    command = ["finetune", "celeba", "--root", faces, "--encoder", tiny, *QUICK, "--main", "Smiling", "--concept"]
+    command = ["finetune", "celeba", "--root", faces, "--encoder", tiny, *QUICK, "--task", "Smiling", "--concept"]
     command += ["not Male", "--sizes", "16,8,8", "--p", 0.75, "--pca", 4, "--maps", 2]
     for name, more in (
         ("plain", []),

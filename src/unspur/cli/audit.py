@@ -99,8 +99,8 @@ def audit_command(
     features. With --column only the columns that you name are audited, and all others are features.
 
     Example:
-      unspur audit birds.csv --main bird
-      unspur audit store --main bird --show birds.csv
+      unspur audit birds.csv --task bird
+      unspur audit store --task bird --show birds.csv
     """
     from unspur.auditing import as_measurement, audit
 

@@ -78,7 +78,7 @@ def evaluate(removal: str, row_options: RowOptions[str], seed: int, as_json: boo
 
     Example:
       unspur evaluate background.safetensors train.npz --test test.npz \
-          --main bird --concept background
+          --task bird --concept background
     """
     from unspur.removers import load
     from unspur.report.baselines import NO_REMOVAL, Evaluator, evaluate_removal, transform_splits
@@ -150,7 +150,7 @@ def compare_command(
     Python code that fit it.
 
     Example:
-      unspur compare train.npz --test test.npz --main bird \
+      unspur compare train.npz --test test.npz --task bird \
           --concept background --head ERM --head DFR
     """
     from unspur.compare import compare

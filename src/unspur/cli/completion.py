@@ -29,7 +29,7 @@ Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]
 def completion(shell: str) -> None:
     r"""Print a shell completion script.
 
-    Commands, options, their values and files are completed, and after --main and --concept the columns of FILE.
+    Commands, options, their values and files are completed, and after --task and --concept the columns of FILE.
 
     For this shell only:
       bash   eval "$(unspur completion bash)"

@@ -136,7 +136,7 @@ def _print_result(jse: JSE, findings: Findings, output: str, page: str) -> None:
     print_path("Figure", output)
     print_path("Report", page)
     say("Open the report in a browser. With rows of your own:")
-    say_command("Next:", ["unspur", "report", "FILE", "--main COLUMN", "--concept COLUMN"])
+    say_command("Next:", ["unspur", "report", "FILE", "--task COLUMN", "--concept COLUMN"])
 
 
 def _require_every_group(data: PhotoDigits, agreement: float, seed: int) -> None:

@@ -208,11 +208,11 @@ def following(store: EmbeddingStore, source: str) -> str | None:
     if known is None and not labels:
         return f"unspur predict MODEL.safetensors {shlex.quote(str(store.folder))} --output predictions.csv"
     if known is None and len(labels) > 2:  # which of them is the task, the user knows; an audit finds concepts
-        return f"unspur audit {shlex.quote(str(store.folder))}{train} --main LABEL"
+        return f"unspur audit {shlex.quote(str(store.folder))}{train} --task LABEL"
     main, concept = _binary(store) if known is None else known.labels
     output = re.sub(r"[/\\]", "-", concept) + ".safetensors"
     return (
-        f"unspur fit {shlex.quote(str(store.folder))}{train} --main {shlex.quote(main)} --concept "
+        f"unspur fit {shlex.quote(str(store.folder))}{train} --task {shlex.quote(main)} --concept "
         f"{shlex.quote(concept)} --output {shlex.quote(output)}"
     )
 

@@ -107,11 +107,11 @@ def fit(
     unspur apply.
 
     Example:
-      unspur fit birds.npz --main bird --concept background \
+      unspur fit birds.npz --task bird --concept background \
           --output birds.safetensors
-      unspur fit big/*.parquet --memory 1GB --main bird --concept background \
+      unspur fit big/*.parquet --memory 1GB --task bird --concept background \
           --output birds.safetensors
-      unspur fit big.zarr --dask tcp://host:8786 --main bird \
+      unspur fit big.zarr --dask tcp://host:8786 --task bird \
           --concept background --method LEACE --output background.safetensors
     """
     from unspur.io.dask_tables import connected
@@ -174,7 +174,7 @@ def _print_removal(remover: Remover, main: str, concepts: tuple[str, ...]) -> No
         tried = ", ".join(f"{loss:.4f} at {metric:g}" for metric, (loss, _) in losses.items())
         say(f"The metric is τ = {remover.metric_:g}, chosen by the held-out loss of {main}: {tried}.")
     if unfinished := getattr(remover, "search_limit_warning", ""):
-        say(f"{unfinished} Try a larger --weight-decay, or raise --max-pairs.")
+        say(f"{unfinished} Try a larger --penalty, or raise --max-pairs.")
     if task_lost := getattr(remover, "task_removed_warning", ""):
         say(f"{task_lost} Try --metric 1.")
 
@@ -338,10 +338,10 @@ def _print_trace(remover: Remover, *, whole: bool) -> None:
 
 def _head_text(classifier: RobustClassifier) -> str:
     chosen = classifier.selection_
-    losses = ", ".join(f"{loss:.4f} at {tried['weight_decay']:g}" for tried, loss in chosen.results)
+    losses = ", ".join(f"{loss:.4f} at {tried['penalty']:g}" for tried, loss in chosen.results)
     edge = f" It is the {chosen.grid_edge} that was tried, so another may be better." if chosen.grid_edge else ""
     return (
-        f"The head is {type(classifier.head_).__name__} with weight decay {chosen.penalty:g}, which had the smallest "
+        f"The head is {type(classifier.head_).__name__} with penalty {chosen.penalty:g}, which had the smallest "
         f"held-out loss: {losses}. Guessing has {math.log(len(classifier.classes_)):.4f}.{edge}"
     )
 

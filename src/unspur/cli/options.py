@@ -83,11 +83,11 @@ def ignore_option(text: str) -> Callable[[F], F]:
 
 
 def _require_two_labels(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> None:
-    """Raise UsageError if --main and --concept name the same column."""
+    """Raise UsageError if --task and --concept name the same column."""
     other = ctx.params.get("concept" if parameter.name == "main" else "main")
     if both := set(given) & set(other if isinstance(other, tuple) else (other,)):
         raise click.UsageError(
-            f"--main and --concept both name {min(both)!r}; what is kept cannot be what is removed. Name two labels.",
+            f"--task and --concept both name {min(both)!r}; what is kept cannot be what is removed. Name two labels.",
             ctx=ctx,
         )
 
@@ -120,7 +120,7 @@ def _distinct_concepts(ctx: click.Context, parameter: click.Parameter, given: tu
 
 
 def _one_main_label(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> str | None:
-    """A callback for --main."""
+    """A callback for --task."""
     name = given_once(ctx, parameter, given)
     _require_two_labels(ctx, parameter, given)
     return name
@@ -128,7 +128,7 @@ def _one_main_label(ctx: click.Context, parameter: click.Parameter, given: tuple
 
 main_option = partial(
     click.option,
-    "--main",
+    "--task",
     "main",
     multiple=True,
     metavar="NAME",
@@ -378,8 +378,8 @@ _FITTING_OPTIONS = {
         type=click.Choice(("none", "familywise")),
     ),
     "delta": with_default("--delta", "0", "Shift Δ of the second test, or auto.", callback=_number_or_auto),
-    "weight_decay": with_default(
-        "--weight-decay", "auto", "Penalty of the direction fit (not of the head), or auto.", callback=_number_or_auto
+    "penalty": with_default(
+        "--penalty", "auto", "Penalty of the direction fit (not of the head), or auto.", callback=_number_or_auto
     ),
     "balance": with_default(
         "--balance", "group", "Classes that get equal weight.", type=click.Choice(get_args(Balance))

@@ -125,9 +125,9 @@ def report_command(
     the rows of FILE first; without test rows 30 % of each group are held out before that.
 
     Example:
-      unspur report birds.csv --main bird --concept background \
+      unspur report birds.csv --task bird --concept background \
           --show picture --with LEACE --output birds.html
-      unspur report train.npz --test test.npz --main bird \
+      unspur report train.npz --test test.npz --task bird \
           --concept background --removal background.safetensors
     """
     import numpy as np

@@ -179,12 +179,12 @@ def predict(
     r"""Predict the classes of the rows of FILE with a saved MODEL.
 
     MODEL is what unspur fit saved. The output has the predicted class of each row and a probability for each class,
-    beside the labels of FILE. With --main and --concept the accuracy is printed, group by group. Named features
+    beside the labels of FILE. With --task and --concept the accuracy is printed, group by group. Named features
     are matched by name. Other columns are ignored.
 
     Example:
       unspur predict birds.safetensors new.npz --output predictions.csv
-      unspur predict birds.safetensors test.csv --main bird \
+      unspur predict birds.safetensors test.csv --task bird \
           --concept background --label id --output predictions.csv
     """
     from unspur import RobustClassifier, load
@@ -194,7 +194,7 @@ def predict(
 
     main, concept = row_options.main, row_options.concept
     if concept and main is None:
-        raise click.UsageError("--concept is for the accuracy by group; name the label that is predicted with --main.")
+        raise click.UsageError("--concept is for the accuracy by group; name the label that is predicted with --task.")
     kinds = (".csv", ".npz", *PARQUET)
     if Path(output).suffix.lower() not in kinds:
         raise click.UsageError(f"--output {output}: predictions are written as {', '.join(kinds)}. Name it so.")
@@ -237,7 +237,7 @@ def _read_rows_for(model: Any, row_options: RowOptions[Any], named: tuple[str, .
     """
     needed = _features_in(model, row_options.file)
     _refuse_features(
-        needed, {"--main": (row_options.main,), "--concept": row_options.concept, "--ignore": row_options.ignore}
+        needed, {"--task": (row_options.main,), "--concept": row_options.concept, "--ignore": row_options.ignore}
     )
     features, columns = set(getattr(model, "feature_names_in_", ())), columns_of_files(row_options.file)
     ignore = row_options.ignore
@@ -431,7 +431,7 @@ def card(
 
     Example:
       unspur card birds.safetensors
-      unspur card birds.safetensors test.npz --main bird \
+      unspur card birds.safetensors test.npz --task bird \
           --concept background --output birds.md
     """
     from unspur import RobustClassifier, load
@@ -439,9 +439,9 @@ def card(
     from unspur.report import card as model_card
 
     if row_options.file and not (row_options.main and row_options.concept):
-        raise click.UsageError("Rows are measured with their labels: name them with --main and --concept.")
+        raise click.UsageError("Rows are measured with their labels: name them with --task and --concept.")
     if not row_options.file and (row_options.main or row_options.concept or row_options.where or row_options.clusters):
-        raise click.UsageError("--main, --concept, --cluster and --where are about rows; give a FILE with them.")
+        raise click.UsageError("--task, --concept, --cluster and --where are about rows; give a FILE with them.")
     if output is not None:
         check_output(output, *row_options.file, model, overwrite=force)
     saved = load(model)

@@ -53,7 +53,7 @@ from unspur.solvers.sgd import BatchWeights, Watch, solve_softmax_by_sgd, unifor
 from unspur.solvers.statistics import Moments
 
 #: Default penalty, in units of the mean variance of the rows: enough for separable classes to have a solution.
-WEIGHT_DECAY = 0.01
+DEFAULT_PENALTY = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ def _one_column(y: Any, name: str) -> Any:
 
 #: Replacements of {shared_parameters} and {shared_attributes} in the docstrings of heads.
 _SHARED_DOCS = {
-    "{shared_parameters}": """weight_decay : float, default=0.01
+    "{shared_parameters}": """penalty : float, default=0.01
         Penalty λ in units of the mean variance of the training rows (absolute for SGD). This is their total variance
         divided by the number of directions in which they vary (at most n − 1 for n rows). Rotations and constant
         columns therefore change nothing.
@@ -323,7 +323,7 @@ class Head(LinearClassifier):
     _balance: Literal["rows", "groups"] | None = None
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "weight_decay": [Interval(Real, 0, None, closed="left")],
+        "penalty": [Interval(Real, 0, None, closed="left")],
         "missing_concept": MISSING,
         "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
         "tol": [Interval(Real, 0, None, closed="neither")],
@@ -331,7 +331,7 @@ class Head(LinearClassifier):
         "random_state": ["random_state"],
     }
 
-    weight_decay: float
+    penalty: float
     missing_concept: Any
     validation_fraction: float
     tol: float
@@ -423,7 +423,7 @@ class Head(LinearClassifier):
         validation = fit_arguments(X_val, y_val, concept_val, sample_weight_val)
         with restore_on_failure(self), one_thread_if_small(X):
             self._validate_params()
-            self._fit_decoded(self._decoded(self, train, validation).for_exact_fits(self, self.weight_decay))
+            self._fit_decoded(self._decoded(self, train, validation).for_exact_fits(self, self.penalty))
         return self
 
     def _decoded(self, estimator: BaseEstimator, train: dict[str, Any], validation: dict[str, Any]) -> HeadData:
@@ -465,14 +465,14 @@ class Head(LinearClassifier):
         rows: LabelledData,
         *,
         balanced: bool = False,
-        weight_decay: float | None = None,
+        penalty: float | None = None,
         origin: LinearModel | None = None,
     ) -> LinearModel:
         """Logistic regression of rows of `data`, reweighted; a penalty other than that of the head may be given.
 
         `origin` is as in `solve_softmax`, for heads that do not solve few rows.
         """
-        penalty = self.weight_decay if weight_decay is None else weight_decay
+        penalty = self.penalty if penalty is None else penalty
         if data.few_rows is not None:
             weight, targets = rows.row_weights(balanced=balanced), rows.main.codes.astype(np.float64)
             decay = penalty * data.few_rows.mean_variance(weight)
@@ -513,7 +513,7 @@ def fit_decoded_path(
 ) -> list[Head]:
     """`fit_path` on decoded rows; `features_from` is the estimator that has validated them."""
     fitted: list[Head] = []
-    data = data.for_exact_fits(head, min(float(one.get("weight_decay", head.weight_decay)) for one in settings))
+    data = data.for_exact_fits(head, min(float(one.get("penalty", head.penalty)) for one in settings))
     for parameters in settings:
         one = clone(head).set_params(**parameters)
         one._validate_params()
@@ -542,7 +542,7 @@ def fit_folds(
     rows = data.train
     if not head._is_single_regression:
         parts = [rows] if fold is None else [rows.fold_subset((fold >= 0) & (fold != k)) for k in range(n_folds)]
-        settings = [{"weight_decay": penalty} for penalty in penalties]
+        settings = [{"penalty": penalty} for penalty in penalties]
         sets = [replace(data, train=part, validation=part if validation_only else None) for part in parts]
         return [fit_decoded_path(head, settings, one, features_from) for one in sets]
     source = rows.source()
@@ -555,7 +555,7 @@ def fit_folds(
     models = solve_softmax_many(source, geometry, problems, rows.n_classes, tol=head.tol, max_iter=head.max_iter)
     heads = []
     for (_, penalty), model in zip(problems, models, strict=True):
-        one = clone(head).set_params(weight_decay=penalty)
+        one = clone(head).set_params(penalty=penalty)
         vars(one).update(_known_features(features_from))
         one._set_fitted_attributes(model, data)
         heads.append(one)
@@ -621,7 +621,7 @@ class SolverHead(Head):
     def __init__(
         self,
         *,
-        weight_decay: float = WEIGHT_DECAY,
+        penalty: float = DEFAULT_PENALTY,
         solver: Literal["exact", "sgd"] | SGD = "exact",
         missing_concept: Any = None,
         validation_fraction: float = 0.2,
@@ -629,7 +629,7 @@ class SolverHead(Head):
         max_iter: int = 1000,
         random_state: Any = None,
     ):
-        self.weight_decay = weight_decay
+        self.penalty = penalty
         self.solver = solver
         self.missing_concept = missing_concept
         self.validation_fraction = validation_fraction
@@ -672,7 +672,7 @@ class SolverHead(Head):
         """
         source = rows.source()
         weighting = rows.weighting(balanced=balanced)
-        settings = sgd_settings(SGD.of(self.solver) or SGD(), self.weight_decay)
+        settings = sgd_settings(SGD.of(self.solver) or SGD(), self.penalty)
         settings = replace(
             settings,
             learning_rate=settings.learning_rate if learning_rate is None else learning_rate,

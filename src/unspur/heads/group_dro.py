@@ -27,7 +27,7 @@ from sklearn.utils._param_validation import Interval
 
 from unspur._data import LabelledData
 from unspur._typing import FloatArray
-from unspur.heads.base import WEIGHT_DECAY, HeadData, SolverHead
+from unspur.heads.base import DEFAULT_PENALTY, HeadData, SolverHead
 from unspur.options import SGD
 from unspur.rows import RowSource, Weighting
 from unspur.solvers.coordinates import Geometry, LogisticCoordinates
@@ -182,7 +182,7 @@ class GroupDRO(SolverHead):
         η of ``solver="sgd"``: after every batch ``q_g ← q_g exp(η (loss_g + C / sqrt(n_g)))``.
     {shared_parameters}
 
-    The exact `weight_decay` is in units of the mean variance when all groups weigh the same, as for `GroupWeighted`;
+    The exact `penalty` is in units of the mean variance when all groups weigh the same, as for `GroupWeighted`;
     `tol` also bounds the duality gap, in units of the loss of chance. SGD starts from ERM, draws groups alike, and
     stops early on the held-out loss of the worst group.
 
@@ -210,7 +210,7 @@ class GroupDRO(SolverHead):
         adjustment: float = 0.0,
         step_size: float = 0.1,
         start_learning_rate: float | None = None,
-        weight_decay: float = WEIGHT_DECAY,
+        penalty: float = DEFAULT_PENALTY,
         solver: Literal["exact", "sgd"] | SGD = "exact",
         missing_concept: Any = None,
         validation_fraction: float = 0.2,
@@ -219,7 +219,7 @@ class GroupDRO(SolverHead):
         random_state: Any = None,
     ):
         super().__init__(
-            weight_decay=weight_decay,
+            penalty=penalty,
             solver=solver,
             missing_concept=missing_concept,
             validation_fraction=validation_fraction,
@@ -248,7 +248,7 @@ class GroupDRO(SolverHead):
         present = totals > 0
         if data.few_rows is not None:  # by Newton's method
             weights = rows.weights_by_group()[present]
-            decay = self.weight_decay * data.few_rows.mean_variance(weights.sum(axis=0))
+            decay = self.penalty * data.few_rows.mean_variance(weights.sum(axis=0))
             targets, own = rows.main.codes.astype(np.float64), adjustments[present]
             solution = data.few_rows.solve(
                 targets, weights, decay, adjustments=own, tol=self.tol, max_iter=self.max_iter
@@ -263,7 +263,7 @@ class GroupDRO(SolverHead):
             totals,
             adjustments,
             rows.n_classes,
-            LogisticCoordinates.of(geometry, self.weight_decay),
+            LogisticCoordinates.of(geometry, self.penalty),
             start=data.shared.get("last"),
             tol=self.tol,
             max_iter=self.max_iter,

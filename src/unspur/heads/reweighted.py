@@ -21,7 +21,7 @@ from unspur._data import LabelledData
 from unspur._typing import Array, FloatArray, IntArray
 from unspur._validation import generator
 from unspur.exceptions import InputError, NoErrorsWarning, UninformativeInferenceWarning
-from unspur.heads.base import WEIGHT_DECAY, Head, HeadData, SolverHead, with_duplicates_as_clusters
+from unspur.heads.base import DEFAULT_PENALTY, Head, HeadData, SolverHead, with_duplicates_as_clusters
 from unspur.heads.inference import PROBE_TOL, infer_concept
 from unspur.options import SGD
 from unspur.rows import MAIN, Block
@@ -73,7 +73,7 @@ class ERM(SolverHead):
         self,
         *,
         balance: Literal["none", "main"] = "none",
-        weight_decay: float = WEIGHT_DECAY,
+        penalty: float = DEFAULT_PENALTY,
         solver: Literal["exact", "sgd"] | SGD = "exact",
         missing_concept: Any = None,
         validation_fraction: float = 0.2,
@@ -82,7 +82,7 @@ class ERM(SolverHead):
         random_state: Any = None,
     ):
         super().__init__(
-            weight_decay=weight_decay,
+            penalty=penalty,
             solver=solver,
             missing_concept=missing_concept,
             validation_fraction=validation_fraction,
@@ -144,7 +144,7 @@ class GroupWeighted(SolverHead):
         self,
         *,
         unknown: Literal["ignore", "infer"] = "ignore",
-        weight_decay: float = WEIGHT_DECAY,
+        penalty: float = DEFAULT_PENALTY,
         solver: Literal["exact", "sgd"] | SGD = "exact",
         missing_concept: Any = None,
         validation_fraction: float = 0.2,
@@ -153,7 +153,7 @@ class GroupWeighted(SolverHead):
         random_state: Any = None,
     ):
         super().__init__(
-            weight_decay=weight_decay,
+            penalty=penalty,
             solver=solver,
             missing_concept=missing_concept,
             validation_fraction=validation_fraction,
@@ -242,7 +242,7 @@ class DFR(Head):
         What a draw has equally many rows of: groups, or classes of y. With "main" the concept is ignored.
     n_draws : int, default=10
         Draws whose coefficients are averaged.
-    weight_decay : float, default=0.01
+    penalty : float, default=0.01
         Penalty λ in units of the mean variance of the held-out rows, all groups weighing the same.
     missing_concept : scalar or None, default=None
         Value of `concept` that means "not known", besides NaN and None.
@@ -277,7 +277,7 @@ class DFR(Head):
         *,
         balance: Literal["group", "main"] = "group",
         n_draws: int = 10,
-        weight_decay: float = WEIGHT_DECAY,
+        penalty: float = DEFAULT_PENALTY,
         missing_concept: Any = None,
         validation_fraction: float = 0.5,
         tol: float = 1e-6,
@@ -286,7 +286,7 @@ class DFR(Head):
     ):
         self.balance = balance
         self.n_draws = n_draws
-        self.weight_decay = weight_decay
+        self.penalty = penalty
         self.missing_concept = missing_concept
         self.validation_fraction = validation_fraction
         self.tol = tol
@@ -308,11 +308,11 @@ class DFR(Head):
         # All draws share coordinates and penalty, so that their coefficients can be averaged.
         if data.few_rows is not None:
             few_rows, targets = data.few_rows, held_out.main.codes.astype(np.float64)
-            decay = self.weight_decay * few_rows.mean_variance(held_out.row_weights(balanced=True))
+            decay = self.penalty * few_rows.mean_variance(held_out.row_weights(balanced=True))
             weights = [draw.row_weights(balanced=False)[None] for draw in subsamples]
             solved = [few_rows.solve(targets, one, decay, tol=self.tol, max_iter=self.max_iter) for one in weights]
             return average([few_rows.model(one) for one in solved])
-        whitening = LogisticCoordinates.of(held_out.geometry(held_out.source(), balanced=True), self.weight_decay)
+        whitening = LogisticCoordinates.of(held_out.geometry(held_out.source(), balanced=True), self.penalty)
         draws: list[LinearModel] = []
         for draw in subsamples:
             source, weighting = draw.source(), draw.weighting(balanced=False)
@@ -349,8 +349,8 @@ class JTT(SolverHead):
     ----------
     upweight : float, default=5.0
         Weight of a row that the identification model misclassifies; other rows have weight 1.
-    identification_weight_decay : float, default=0.1
-        Penalty of the identification model, in the units of `weight_decay`, for the exact solver.
+    identification_penalty : float, default=0.1
+        Penalty of the identification model, in the units of `penalty`, for the exact solver.
     identification_epochs : int, default=1
         Epochs of the identification model for ``solver="sgd"``.
     {shared_parameters}
@@ -367,7 +367,7 @@ class JTT(SolverHead):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **SolverHead._parameter_constraints,
         "upweight": [Interval(Real, 1, None, closed="left")],
-        "identification_weight_decay": [Interval(Real, 0, None, closed="left")],
+        "identification_penalty": [Interval(Real, 0, None, closed="left")],
         "identification_epochs": [Interval(Integral, 1, None, closed="left")],
     }
 
@@ -375,9 +375,9 @@ class JTT(SolverHead):
         self,
         *,
         upweight: float = 5.0,
-        identification_weight_decay: float = 0.1,
+        identification_penalty: float = 0.1,
         identification_epochs: int = 1,
-        weight_decay: float = WEIGHT_DECAY,
+        penalty: float = DEFAULT_PENALTY,
         solver: Literal["exact", "sgd"] | SGD = "exact",
         missing_concept: Any = None,
         validation_fraction: float = 0.2,
@@ -386,7 +386,7 @@ class JTT(SolverHead):
         random_state: Any = None,
     ):
         super().__init__(
-            weight_decay=weight_decay,
+            penalty=penalty,
             solver=solver,
             missing_concept=missing_concept,
             validation_fraction=validation_fraction,
@@ -395,15 +395,15 @@ class JTT(SolverHead):
             random_state=random_state,
         )
         self.upweight = upweight
-        self.identification_weight_decay = identification_weight_decay
+        self.identification_penalty = identification_penalty
         self.identification_epochs = identification_epochs
 
     def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
         if self._is_exact:
             # Neither the errors nor the upweighted rows depend on the penalty.
-            rows, decay = data.train, self.identification_weight_decay
+            rows, decay = data.train, self.identification_penalty
             self.errors_ = data.cached(
-                ("errors", decay), lambda: _wrong(rows, self._exact(data, rows, weight_decay=decay).logits())
+                ("errors", decay), lambda: _wrong(rows, self._exact(data, rows, penalty=decay).logits())
             )
             again = data.cached(("errors", decay, self.upweight), lambda: self._upweighted(rows))
             second = self._exact(data, again)
@@ -416,7 +416,7 @@ class JTT(SolverHead):
             return second
         message = "the identification model gets every row right, so this is ERM"
         warnings.warn(
-            f"JTT upweights no row: {message}. Raise identification_weight_decay (solver='sgd': lower "
+            f"JTT upweights no row: {message}. Raise identification_penalty (solver='sgd': lower "
             "identification_epochs or the learning rate) so that it makes errors.",
             NoErrorsWarning,
             stacklevel=5,
@@ -449,9 +449,9 @@ class AFR(Head):
     ----------
     gamma : float, default=4.0
         How much more weight unlikely rows have, γ: exp(γ) times as much at p = 0 as at p = 1.
-    first_weight_decay : float, default=0.01
+    first_penalty : float, default=0.01
         Penalty of the first model, in units of the mean variance of its rows.
-    weight_decay : float, default=0.01
+    penalty : float, default=0.01
         Penalty λ on the distance from the first model, in units of the mean variance of the reweighted rows.
     missing_concept : scalar or None, default=None
         Accepted for compatibility with the other heads, and ignored, as `concept` is.
@@ -489,15 +489,15 @@ class AFR(Head):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **Head._parameter_constraints,
         "gamma": [Interval(Real, 0, None, closed="left")],
-        "first_weight_decay": [Interval(Real, 0, None, closed="left")],
+        "first_penalty": [Interval(Real, 0, None, closed="left")],
     }
 
     def __init__(
         self,
         *,
         gamma: float = 4.0,
-        first_weight_decay: float = WEIGHT_DECAY,
-        weight_decay: float = WEIGHT_DECAY,
+        first_penalty: float = DEFAULT_PENALTY,
+        penalty: float = DEFAULT_PENALTY,
         missing_concept: Any = None,
         validation_fraction: float = 0.2,
         tol: float = 1e-6,
@@ -505,8 +505,8 @@ class AFR(Head):
         random_state: Any = None,
     ):
         self.gamma = gamma
-        self.first_weight_decay = first_weight_decay
-        self.weight_decay = weight_decay
+        self.first_penalty = first_penalty
+        self.penalty = penalty
         self.missing_concept = missing_concept
         self.validation_fraction = validation_fraction
         self.tol = tol
@@ -515,7 +515,7 @@ class AFR(Head):
 
     def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
         # Neither the first model nor the weights depend on the penalty.
-        stage = ("first model", self.first_weight_decay, self.validation_fraction, self.random_state)
+        stage = ("first model", self.first_penalty, self.validation_fraction, self.random_state)
         first, held_out, likely = data.cached(stage, lambda: self._first_stage(data, rng))
         above = np.maximum(
             likely - likely[held_out.weight > 0].min(), 0.0
@@ -525,7 +525,7 @@ class AFR(Head):
         if self.effective_size_ < MIN_EFFECTIVE_SIZE:
             raise InputError(
                 f"With gamma={self.gamma:g}, a single row has all the weight, and nothing can be learnt from it. Lower "
-                "gamma, or raise first_weight_decay, so that the first model is less certain."
+                "gamma, or raise first_penalty, so that the first model is less certain."
             )
         rows = data.cached((*stage, self.gamma), lambda: held_out.reweighted(weight / weight.max()))
         return self._exact(data, rows, origin=first)
@@ -536,7 +536,7 @@ class AFR(Head):
         if held_out is None:
             train, held_out = train.split(self.validation_fraction, rng)
         held_out.require_classes("among those held out, with a positive weight")
-        first = self._exact(data, train, weight_decay=self.first_weight_decay)
+        first = self._exact(data, train, penalty=self.first_penalty)
         logits = first.logits()
 
         def likely(block: Block) -> list[Array]:

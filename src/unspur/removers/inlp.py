@@ -34,7 +34,7 @@ from unspur.removers.direction_remover import (
     fit_each_concept,
     reusable_cv,
 )
-from unspur.removers.joint import EstimatedPair, FoldEstimates, SearchResult, choose_weight_decay, left_out_folds
+from unspur.removers.joint import EstimatedPair, FoldEstimates, SearchResult, choose_penalty, left_out_folds
 from unspur.rows import CONCEPT, backend_of
 from unspur.solvers.coordinates import LogisticCoordinates
 from unspur.solvers.descent import Outcome
@@ -62,7 +62,7 @@ class INLP(DirectionRemover):
         against the rest in turn, and the directions accepted for any of them are removed.
     balance : {"none", "concept", "main", "group"}, default="none"
         Which classes get equal total weight when a direction is estimated.
-    weight_decay : float or "auto", default="auto"
+    penalty : float or "auto", default="auto"
         Penalty in units of the mean variance of X; "auto" as in :class:`JSE`, for the first direction.
     solver : "exact", "sgd" or SGD, default="exact"
         Solve each direction to `tol`, or by the paper's minibatch SGD (decay is then absolute).
@@ -98,7 +98,7 @@ class INLP(DirectionRemover):
         significance_level: float = 0.05,
         tests: Literal["group", "plain"] = "plain",
         balance: Balance = "none",
-        weight_decay: float | Literal["auto"] = "auto",
+        penalty: float | Literal["auto"] = "auto",
         solver: Literal["exact", "sgd"] | SGD = "exact",
         max_directions: int | None = None,
         cv: Any = 5,
@@ -114,7 +114,7 @@ class INLP(DirectionRemover):
         self.significance_level = significance_level
         self.tests = tests
         self.balance = balance
-        self.weight_decay = weight_decay
+        self.penalty = penalty
         self.solver = solver
         self.max_directions = max_directions
         self.cv = cv
@@ -188,15 +188,15 @@ class INLP(DirectionRemover):
         removed = FoldEstimates.empty(data.rows.n_features, counts.n_folds)
 
         @functools.cache
-        def whitening(weight_decay: float) -> LogisticCoordinates:
-            return LogisticCoordinates.of(geometry, weight_decay)
+        def whitening(penalty: float) -> LogisticCoordinates:
+            return LogisticCoordinates.of(geometry, penalty)
 
-        def estimate(weight_decay: float) -> EstimatedPair:
+        def estimate(penalty: float) -> EstimatedPair:
             """The concept's direction in every estimate, as the first of a pair."""
             found, outcomes = [], []
             for subspace, fold in zip(removed.subspaces, left_out_folds(counts.n_folds), strict=True):
                 subspace = excluded.beside(subspace)
-                weights, outcome = self._weights(data, whitening(weight_decay), weight_decay, subspace, fold, rng)
+                weights, outcome = self._weights(data, whitening(penalty), penalty, subspace, fold, rng)
                 outcome.warn_unless_converged()
                 direction = subspace.reject(weights)
                 found.append(direction / max(np.linalg.norm(direction), np.finfo(np.float64).tiny))
@@ -212,17 +212,17 @@ class INLP(DirectionRemover):
             return found.mean, found.error
 
         decay_losses: dict[float, tuple[float, float]] = {}
-        if self.weight_decay == "auto":
-            weight_decay, decay_losses = choose_weight_decay(first_loss, float(tests.chance_loss(counts)[CONCEPT]))
+        if self.penalty == "auto":
+            penalty, decay_losses = choose_penalty(first_loss, float(tests.chance_loss(counts)[CONCEPT]))
         else:
-            weight_decay = float(self.weight_decay)
+            penalty = float(self.penalty)
         steps: list[Step] = []
         n_free = geometry.rank - excluded.dim - 1
         limit = n_free if self.max_directions is None else min(self.max_directions, n_free)
         stopped = f"the limit of {limit} directions is reached"
         while removed.dim < limit:
             progress()
-            pair = estimate(weight_decay)
+            pair = estimate(penalty)
             verdict = tests.informative("spurious", losses(pair), counts.keys)
             steps.append(Step(removed.dim + 1, 0, verdict, pair.outcome.evaluations, pair.outcome.reason))
             if not verdict.proper:
@@ -230,13 +230,13 @@ class INLP(DirectionRemover):
                 break
             removed = removed.with_directions(pair.directions[CONCEPT])
         found = SearchResult(removed.full_data, Subspace.empty(data.rows.n_features), tuple(steps), stopped)
-        return BinaryFit(found, Trace(found.steps, stopped, 0.0, weight_decay, decay_losses), geometry.centre)
+        return BinaryFit(found, Trace(found.steps, stopped, 0.0, penalty, decay_losses), geometry.centre)
 
     def _weights(
         self,
         data: FoldedRows,
         whitening: LogisticCoordinates,
-        weight_decay: float,
+        penalty: float,
         excluded: Subspace,
         fold: int | None,
         rng: np.random.Generator,
@@ -249,7 +249,7 @@ class INLP(DirectionRemover):
             return fit.weights, fit.outcome
         watched = fold or 1
         train, held_out = (counts.weighting(mask, balance) for mask in (counts.without(watched), counts.only(watched)))
-        settings, centre = sgd_settings(sgd, weight_decay), whitening.geometry.centre
+        settings, centre = sgd_settings(sgd, penalty), whitening.geometry.centre
         found = solve_pair_by_sgd(rows, train, held_out, centre, excluded, settings, rng, only=CONCEPT)
         return found.weights[0], found.outcome
 

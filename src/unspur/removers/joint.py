@@ -31,7 +31,7 @@ OTHER_ROLE: dict[Role, Role] = {"spurious": "main", "main": "spurious"}
 #: The paper's penalties, in units of the mean variance of the rows; its 0 is replaced by a value at which separable
 #: classes still have a solution.
 PAPER_PENALTIES = (1.0, 0.1, 0.01, 1e-3, 1e-4)
-#: Share of the gain over chance that does not justify less weight decay. Where classes are separable, standard errors
+#: Share of the gain over chance that does not justify less penalty. Where classes are separable, standard errors
 #: vanish with the loss, and every smaller value would gain another millionth of a nat.
 NEGLIGIBLE_GAIN_SHARE = 0.01
 #: A number of directions or pairs that no search reaches.
@@ -40,10 +40,8 @@ NO_LIMIT = 2**31
 LossAndError: TypeAlias = tuple[float, float]
 
 
-def choose_weight_decay(
-    evaluate: Callable[[float], LossAndError], chance: float
-) -> tuple[float, dict[float, LossAndError]]:
-    """Return the largest weight decay that is as good as the best, and all losses (the paper's rule).
+def choose_penalty(evaluate: Callable[[float], LossAndError], chance: float) -> tuple[float, dict[float, LossAndError]]:
+    """Return the largest penalty that is as good as the best, and all losses (the paper's rule).
 
     As good: its loss is within one standard error of the smallest, or within `NEGLIGIBLE_GAIN_SHARE` of the gain of the
     smallest over `chance`. The search goes from large to small values, and ends once losses have clearly risen or next
@@ -195,7 +193,7 @@ class JointEstimation:
     def pair(self, excluded: FoldEstimates, warm_start: dict[int, EstimatedPair | None] | None = None) -> EstimatedPair:
         """Estimate a pair in the complement of the excluded directions.
 
-        `warm_start` holds, for each label, a pair estimated with other exclusions or another weight decay.
+        `warm_start` holds, for each label, a pair estimated with other exclusions or another penalty.
         """
         all_excluded = self._all_excluded(excluded)
         warm_starts = None if warm_start is None else _warm_starts_by_estimate(warm_start, len(all_excluded))

@@ -58,7 +58,7 @@ from unspur.removers.joint import (
     SearchResult,
     SearchSettings,
     SGDSolver,
-    choose_weight_decay,
+    choose_penalty,
     estimate_subspaces,
     left_out_folds,
 )
@@ -70,7 +70,7 @@ from unspur.solvers.statistics import Balance
 from unspur.subspace import AffineMap, Subspace
 from unspur.trace import TaskPredictability, Trace, task_removed_warning
 
-#: Tolerance to choose a weight decay with, and rows of each group: its loss need only be known to within a standard
+#: Tolerance to choose a penalty with, and rows of each group: its loss need only be known to within a standard
 #: error that is small beside the gain that would be negligible.
 WEIGHT_DECAY_TOL, WEIGHT_DECAY_ROWS = 3e-3, 8192
 #: The default metric, and those that ``metric="auto"`` tries.
@@ -78,7 +78,7 @@ DEFAULT_METRIC, METRIC_GRID = 0.25, (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)
 #: Seconds after which a fit reports where it is.
 SLOW_FIT_SECONDS = 30.0
 _SPEED_ADVICE = (
-    "For a faster fit, use a larger weight_decay (0.1 or 1), limit max_spurious and max_main, or reduce the features "
+    "For a faster fit, use a larger penalty (0.1 or 1), limit max_spurious and max_main, or reduce the features "
     "with PCA. To continue the search, raise max_pairs."
 )
 _AUTO_DELTA_OF_CLASSES = (
@@ -109,7 +109,7 @@ class JSE(DirectionRemover):
         with more it can remove the task, and an InputWarning says so.
     balance : {"none", "concept", "main", "group"}, default="group"
         Classes that get equal total weight in the estimation of a pair.
-    weight_decay : float or "auto", default="auto"
+    penalty : float or "auto", default="auto"
         Penalty in units of the mean variance of X (absolute for SGD); a feature much larger than all others should be
         scaled down first. "auto" tries 1, 0.1, 0.01, 0.001 and 0.0001 until held-out losses of the first pair clearly
         rise, and uses the largest value whose loss is within one standard error of the best. It is chosen on at most
@@ -211,7 +211,7 @@ class JSE(DirectionRemover):
         correction: Literal["none", "familywise"] = "none",
         delta: float | Literal["auto"] = 0.0,
         balance: Balance = "group",
-        weight_decay: float | Literal["auto"] = "auto",
+        penalty: float | Literal["auto"] = "auto",
         metric: float | Literal["auto"] = DEFAULT_METRIC,
         solver: Literal["exact", "sgd"] | SGD = "exact",
         variant: PaperVariant | None = None,
@@ -231,7 +231,7 @@ class JSE(DirectionRemover):
         self.correction = correction
         self.delta = delta
         self.balance = balance
-        self.weight_decay = weight_decay
+        self.penalty = penalty
         self.metric = metric
         self.solver = solver
         self.variant = variant
@@ -410,7 +410,7 @@ class JSE(DirectionRemover):
         excluded: Subspace,
         main_only: bool,
     ) -> BinaryFit:
-        """Fit one binary concept and main label: choose weight decay and Δ, then run the two loops.
+        """Fit one binary concept and main label: choose penalty and Δ, then run the two loops.
 
         With `main_only`, find main-task directions only.
         """
@@ -424,18 +424,18 @@ class JSE(DirectionRemover):
         by_group = variant.tests == "group"
         tests = DirectionTests(float(self.significance_level), by_group, 0.0, variant.scalars, clusters=data.clusters)
         make_solver = self._solver_factory(data, spectrum, inverse_factor, rng)
-        weight_decay = PAPER_PENALTIES[0] if self.weight_decay == "auto" else float(self.weight_decay)
-        solver = make_solver(weight_decay, self.tol)
+        penalty = PAPER_PENALTIES[0] if self.penalty == "auto" else float(self.penalty)
+        solver = make_solver(penalty, self.tol)
         estimation = JointEstimation(data.rows, counts, solver, tests, spectrum.centre, excluded, metric=metric)
         decay_losses: dict[float, tuple[float, float]] = {}
         # Earlier classes may have left no room for a pair; then there is none to choose by, and none is estimated.
-        if self.weight_decay == "auto" and estimation.n_free(estimation.empty) >= 2:
+        if self.penalty == "auto" and estimation.n_free(estimation.empty) >= 2:
             sample = data if SGD.of(self.solver) else data.sample(WEIGHT_DECAY_ROWS, np.random.default_rng(0))
             make_rough = make_solver if sample is data else self._solver_factory(sample, spectrum, inverse_factor, rng)
             rough = replace(estimation, rows=sample.rows, counts=sample.counts)
             chance = float(tests.chance_loss(counts).sum())
-            weight_decay, decay_losses, guess = self._choose_weight_decay(rough, make_rough, chance, progress)
-            estimation = replace(estimation, solver=make_solver(weight_decay, self.tol), first_guess=guess)
+            penalty, decay_losses, guess = self._choose_penalty(rough, make_rough, chance, progress)
+            estimation = replace(estimation, solver=make_solver(penalty, self.tol), first_guess=guess)
         if self.delta == "auto":
             progress("main", 0, 0)
             tests = replace(tests, reference=_best_directions(estimation))
@@ -456,22 +456,22 @@ class JSE(DirectionRemover):
 
         def balanced(balance: Balance) -> JointEstimation:
             exact = _exact_solver(data, spectrum, balance, self.max_iter)
-            return replace(estimation, solver=exact(weight_decay, self.tol))
+            return replace(estimation, solver=exact(penalty, self.tol))
 
         wants_loss = self.metric == "auto" and not main_only
         task, loss = self._evaluate_task(found, estimation, balanced, wants_loss=wants_loss)
         delta = found.steps[0].verdict.delta if self.delta == "auto" and found.steps else tests.delta
-        trace = Trace(found.steps, found.stopped, delta, weight_decay, decay_losses, complete=found.complete, task=task)
+        trace = Trace(found.steps, found.stopped, delta, penalty, decay_losses, complete=found.complete, task=task)
         return BinaryFit(found, trace, spectrum.centre, loss)
 
-    def _choose_weight_decay(
+    def _choose_penalty(
         self,
         estimation: JointEstimation,
         make_solver: Callable[[float, float], PairSolver],
         chance: float,
         progress: Callable[[Role, int, int], None],
     ) -> tuple[float, dict[float, tuple[float, float]], EstimatedPair]:
-        """The weight decay by the held-out loss of the first pair, the losses of all tried, and its pair."""
+        """The penalty by the held-out loss of the first pair, the losses of all tried, and its pair."""
         first: dict[float, EstimatedPair] = {}
 
         def first_loss(value: float) -> tuple[float, float]:
@@ -482,8 +482,8 @@ class JSE(DirectionRemover):
             concept, main = rough.own_losses(pair)
             return concept.mean + main.mean, float(np.hypot(concept.error, main.error))
 
-        weight_decay, losses = choose_weight_decay(first_loss, chance)
-        return weight_decay, losses, first[weight_decay]
+        penalty, losses = choose_penalty(first_loss, chance)
+        return penalty, losses, first[penalty]
 
     @staticmethod
     def _evaluate_task(
@@ -511,7 +511,7 @@ class JSE(DirectionRemover):
     def _solver_factory(
         self, data: FoldedRows, spectrum: Spectrum, inverse_factor: FloatArray | None, rng: np.random.Generator
     ) -> Callable[[float, float], PairSolver]:
-        """Make solvers for a weight decay and a tolerance; whatever does not depend on them is computed once."""
+        """Make solvers for a penalty and a tolerance; whatever does not depend on them is computed once."""
         sgd = SGD.of(self.solver)
         if sgd is None:
             return _exact_solver(data, spectrum, self.balance, self.max_iter)
@@ -533,7 +533,7 @@ class JSE(DirectionRemover):
 
             def progress(role: Role, outer: int, inner: int) -> None:
                 nonlocal warned, pairs
-                where = "choosing weight decay" if outer == 0 else f"round {outer}, {role} direction {inner}"
+                where = "choosing penalty" if outer == 0 else f"round {outer}, {role} direction {inner}"
                 bar.set_postfix_str(where, refresh=False)
                 bar.update(outer > 0)
                 pairs += 1
@@ -553,7 +553,7 @@ class JSE(DirectionRemover):
 def _exact_solver(
     data: FoldedRows, spectrum: Spectrum, balance: Balance, max_iter: int
 ) -> Callable[[float, float], ExactSolver]:
-    """Make exact solvers for a weight decay and a tolerance."""
+    """Make exact solvers for a penalty and a tolerance."""
     counts = data.counts
     weightings = tuple(counts.weighting(counts.without(k), balance) for k in left_out_folds(counts.n_folds))
     losses = PairLosses(training_part(data.rows), spectrum, weightings)

@@ -39,8 +39,8 @@ from unspur.solvers.sgd import SGDSettings
 from unspur.solvers.statistics import Balance, Covariances, Moments
 from unspur.subspace import AffineMap, Subspace
 
-#: Learning rate and weight decay of the published schedule, and iterations between its measurements.
-LEARNING_RATE, WEIGHT_DECAY, CHECK_EVERY = 5e-3, 1e-5, 100
+#: Learning rate and penalty of the published schedule, and iterations between its measurements.
+LEARNING_RATE, DEFAULT_PENALTY, CHECK_EVERY = 5e-3, 1e-5, 100
 #: Penalty of the best response, in units of the mean variance: just enough for finite weights of separable classes.
 RESPONSE_DECAY = 1e-6
 #: Limit on rotations of the directions, and on the gradient relative to the loss at which they end.
@@ -124,7 +124,7 @@ def descend_and_ascend(
                 kept = x - x @ p
                 residual = (1.0 / (1.0 + np.exp(-(kept @ weights + bias))) - target) / len(x)
                 if player == "classifier":
-                    speed = settings.momentum * speed + kept.T @ residual + settings.weight_decay * weights
+                    speed = settings.momentum * speed + kept.T @ residual + settings.penalty * weights
                     speed_b = settings.momentum * speed_b + residual.sum()
                     weights, bias = weights - settings.learning_rate * speed, bias - settings.learning_rate * speed_b
                 else:
@@ -328,7 +328,7 @@ class RLACE(ConceptRemover):
         response: _BestResponse,
         rank: int,
     ) -> tuple[Subspace, int, str]:
-        settings, rng = sgd_settings(sgd, WEIGHT_DECAY, LEARNING_RATE), generator(self.random_state)
+        settings, rng = sgd_settings(sgd, DEFAULT_PENALTY, LEARNING_RATE), generator(self.random_state)
         majority = response.constant(moments.mean_t)[1]
 
         def accuracy(directions: FloatArray, weights: FloatArray, bias: float) -> float:

@@ -203,7 +203,7 @@ def measure(
         origin=origin_of(remover, rows, command=command, saved_path=saved_path, remarks=remarks, seed=seed),
         warnings=tuple(dict.fromkeys((*_warnings(remover, rows, results, guarantees.used), *notes))),
         selection_notes=removal.selection_notes,
-        cli_source=shlex.join(["FILE", "--main", main, *options]) if cli_source is None else cli_source,
+        cli_source=shlex.join(["FILE", "--task", main, *options]) if cli_source is None else cli_source,
         next_command=_next_command(remover, command, saved_path),
         fitted_on_these=fitted_rows is not None,
         numbered_in_file=_numbered_in(row_numbers, names[0]),

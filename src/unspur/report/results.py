@@ -198,7 +198,7 @@ class Findings:
     trace_text : `trace_` as text, for methods without tests.
     nonlinear, nonlinear_before : accuracy of a small network for each concept after the removal, and before.
     selection_notes : sentences that say how the penalties of the heads were chosen.
-    cli_source : "FILE --main … --concept …", which describes the rows to the command line; "" if no file has them.
+    cli_source : "FILE --task … --concept …", which describes the rows to the command line; "" if no file has them.
     train_rows : number of training rows; with `fitted_on_these`, of those that the removal was fitted on.
     fitted_on_these : whether the removal was fitted on the training rows, and it is known on which of them.
     numbered_in_file : the file in which "row 7" is the seventh row; "" if rows have other names.

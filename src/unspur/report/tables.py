@@ -176,7 +176,7 @@ def comparison_table(results: Sequence[Comparison]) -> str:
         loss = "" if result.held_out is None else f"{result.held_out.loss:.3f}"
         found = max((100 * found.accuracy for found in result.probes.values()), default=None) if first else None
         probe = "" if found is None else f"{found:.1f}"
-        penalty = f"{result.parameters['weight_decay']:g}" + ("!" if result.grid_edge else "")
+        penalty = f"{result.parameters['penalty']:g}" + ("!" if result.grid_edge else "")
         tied = "=" if result.tied_with_best else ""
         lines.append(f"{start}{result.n_removed:>5}{worst:>15}{averages}{loss:>6}{tied:<1}{probe:>6}{penalty:>8}")
     lines += [f"  {part}" for part in name]

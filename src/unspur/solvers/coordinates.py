@@ -126,7 +126,7 @@ class Geometry:
 
     @property
     def mean_variance(self) -> float:
-        """tr(C) / rank(C): the unit in which weight decay is given."""
+        """tr(C) / rank(C): the unit in which penalty is given."""
         return float(np.trace(self.second)) / self.rank
 
     def principal_axes(self) -> tuple[FloatArray, FloatArray]:
@@ -230,9 +230,9 @@ class LogisticCoordinates:
     squared_lengths: FloatArray | None = None
 
     @classmethod
-    def of(cls, geometry: Geometry, weight_decay: float) -> LogisticCoordinates:
-        """Coordinates of the whole space at λ = weight_decay · tr(C) / rank(C)."""
-        decay, squared_lengths = weight_decay * geometry.mean_variance, None
+    def of(cls, geometry: Geometry, penalty: float) -> LogisticCoordinates:
+        """Coordinates of the whole space at λ = penalty · tr(C) / rank(C)."""
+        decay, squared_lengths = penalty * geometry.mean_variance, None
         if geometry.range_basis is None:
             hessian = geometry.second / 4.0
             hessian[np.diag_indices_from(hessian)] += decay

@@ -77,7 +77,7 @@ class Outcome:
     objective: float
     gradient: float
     evaluations: int
-    remedy: str = "Raise max_iter, tol or weight_decay."
+    remedy: str = "Raise max_iter, tol or penalty."
 
     def warn_unless_converged(self) -> None:
         """Issue a NotConvergedWarning with the reason and a remedy."""

@@ -2,7 +2,7 @@
 
 ::
 
-    minimise over W, b    Σ ω_i ℓ(W (z_i − c) + b, y_i)  +  λ/2 ‖W‖²,      λ = weight_decay · tr(C) / rank(C)
+    minimise over W, b    Σ ω_i ℓ(W (z_i − c) + b, y_i)  +  λ/2 ‖W‖²,      λ = penalty · tr(C) / rank(C)
 
     ℓ(η, y) = log(1 + e^η) − y η                two classes, one logit
     ℓ(η, y) = log Σ_c exp(η_c) − η_y            K > 2 classes, K logits
@@ -554,10 +554,10 @@ class ManySoftmaxObjectives:
     def of(
         cls, rows: RowSource, geometry: Geometry, problems: Sequence[tuple[Weighting, float]], n_logits: int
     ) -> Self:
-        """Problems are weightings with weight decays, in units of the mean variance."""
+        """Problems are weightings with penalties, in units of the mean variance."""
         axes, variance = geometry.principal_axes()
         loadings = axes if geometry.loadings is None else geometry.loadings
-        decay = geometry.mean_variance * np.array([weight_decay for _, weight_decay in problems])
+        decay = geometry.mean_variance * np.array([penalty for _, penalty in problems])
         units = 1.0 / np.sqrt(variance / 4.0 + decay[:, None])
         return cls(rows, geometry, [weighting for weighting, _ in problems], decay, n_logits, loadings, units)
 
@@ -622,7 +622,7 @@ def solve_softmax_many(
     tol: float = 1e-6,
     max_iter: int = 1000,
 ) -> list[LinearModel]:
-    """Logistic regressions of the main label on the same rows, side by side; problems are weightings and weight decays.
+    """Logistic regressions of the main label on the same rows, side by side; problems are weightings and penalties.
 
     Each is what `solve_softmax` solves, to the same tolerance. A pass over the rows serves all that are not solved yet.
     Large problems, of many classes, are solved in groups, whose descents fit the memory.

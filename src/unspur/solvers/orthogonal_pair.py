@@ -83,7 +83,7 @@ ObjectiveRequests: TypeAlias = Generator[FloatArray, tuple[FloatArray, FloatArra
 class LocalModel:
     """Losses of both labels around a solution: its coordinates and their slopes, both (2, r), and curvatures (2,).
 
-    Without weight decay, so it also holds for problems with another weight decay or other excluded directions.
+    Without penalty, so it also holds for problems with another penalty or other excluded directions.
     """
 
     at: FloatArray
@@ -113,7 +113,7 @@ class Spectrum:
     computed: such weights w act on the original rows as ``T w``, and `loadings` are ``T E``.
 
     The second moment C is diagonal in these coordinates, so combinations of C and the identity are inverted
-    elementwise, for any weight decay. ``u² = tr(C) / r`` makes variances one on average, so weight decay is independent
+    elementwise, for any penalty. ``u² = tr(C) / r`` makes variances one on average, so penalty is independent
     of scale.
     """
 
@@ -155,16 +155,16 @@ class Spectrum:
 
 @dataclass(frozen=True, slots=True)
 class PairSpace:
-    """The allowed coordinates of a pair, orthogonal to `forbidden` (r, k), and their weight decay."""
+    """The allowed coordinates of a pair, orthogonal to `forbidden` (r, k), and their penalty."""
 
     spectrum: Spectrum
     decay: float
     forbidden: FloatArray
 
     @classmethod
-    def of(cls, spectrum: Spectrum, weight_decay: float) -> PairSpace:
-        """The whole span of the rows; λ = weight_decay · tr(C) / rank(C)."""
-        return cls(spectrum, weight_decay, np.empty((len(spectrum.variance), 0)))
+    def of(cls, spectrum: Spectrum, penalty: float) -> PairSpace:
+        """The whole span of the rows; λ = penalty · tr(C) / rank(C)."""
+        return cls(spectrum, penalty, np.empty((len(spectrum.variance), 0)))
 
     def excluding(self, subspace: Subspace) -> PairSpace:
         """The same space with coordinates orthogonal to `subspace` (and no longer to `forbidden`)."""
@@ -456,7 +456,7 @@ class PairDescent:
 
     Parameters
     ----------
-    space : where coordinates may lie, and their weight decay.
+    space : where coordinates may lie, and their penalty.
     slopes : gradient of the losses at zero weights, shape (2r + 2,).
     tol : bound on the norm of the Lagrangian gradient, relative to `scale`.
     rounding : relative norm below which the rows may have no digits left for the gradient.
@@ -525,7 +525,7 @@ class PairDescent:
                 break
 
     def evaluate(self, x: FloatArray) -> ObjectiveRequests[_Point]:
-        """Ask for losses and gradients at x, and add weight decay."""
+        """Ask for losses and gradients at x, and add penalty."""
         losses, gradient = yield x
         self.n_evaluations += 1
         full = (gradient[:-2] + self.space.decay * x[:-2]).reshape(self._shape)
@@ -635,7 +635,7 @@ def solve_pairs(
     Parameters
     ----------
     at_zero : result of ``losses.at_zero()``.
-    warm_start : for each weighting and each label, the solution of a problem with another weight decay or other
+    warm_start : for each weighting and each label, the solution of a problem with another penalty or other
         excluded directions, which improves the model.
     tol : bound on the norm of the Lagrangian gradient, relative to the gradient at zero weights.
 

@@ -1,7 +1,7 @@
 """The paper's solvers, for pairs and for heads: minibatch SGD with momentum and early stopping.
 
 They explain published numbers; `solvers.orthogonal_pair` and `solvers.logistic` solve the same problems exactly and
-faster. Weight decay is absolute here, and applies to intercepts as well, as in the published runs.
+faster. Penalty is absolute here, and applies to intercepts as well, as in the published runs.
 
 Conventions
 -----------
@@ -43,7 +43,7 @@ class SGDSettings:
 
     learning_rate: float = 1e-2
     momentum: float = 0.9
-    weight_decay: float = 0.0
+    penalty: float = 0.0
     batch_size: int = 128
     max_epochs: int = 50
     patience: int = 5
@@ -127,14 +127,14 @@ def solve_pair_by_sgd(
         return weights if inverse_factor is None else weights @ inverse_factor
 
     def gradient(parameters: Parameters, block: Block) -> Parameters:
-        """Mean gradient of a batch, with weight decay."""
+        """Mean gradient of a batch, with penalty."""
         theta, intercepts = parameters
         batch = replace(block, weight=np.full(len(block.cell), 1.0 / len(block.cell)))
         weights = on_rows(weights_of(theta))
         sums = LogisticLosses.of_one(weights, intercepts[:, 0], centre, equal, centred=True, only=only)(batch)[0]
         slopes = on_rows(sums[:, 2:])
         slopes = chain_to_parameters(theta, slopes) if only is None else slopes
-        decay = settings.weight_decay
+        decay = settings.penalty
         return excluded.reject((slopes + decay * theta).T).T, sums[:, 1:2] + decay * intercepts
 
     def validation_loss(weights: FloatArray, intercepts: FloatArray) -> float:
@@ -237,7 +237,7 @@ def solve_softmax_by_sgd(
         losses, residual = loss_and_residual(current.of(z), block.targets[MAIN])
         residual *= batch_weights(losses, block.cell)
         slopes = (residual @ z, residual.sum(axis=1, keepdims=True))
-        return slopes[0] + settings.weight_decay * parameters[0], slopes[1] + settings.weight_decay * parameters[1]
+        return slopes[0] + settings.penalty * parameters[0], slopes[1] + settings.penalty * parameters[1]
 
     first: Parameters = (np.zeros((n_logits, rows.n_features)), np.zeros((n_logits, 1)))
     if start is not None:

@@ -30,7 +30,7 @@ removers = {
     "jse-sgd": (
         JSE(
             solver="sgd",
-            weight_decay=0.01,
+            penalty=0.01,
             learning_rate=0.05,
             momentum=0.8,
             batch_size=64,
@@ -50,7 +50,7 @@ removers = {
             cv=None,
             validation_fraction=0.4,
             delta=0.01,
-            weight_decay=0.1,
+            penalty=0.1,
             random_state=0,
         ),
         concept,
@@ -58,7 +58,7 @@ removers = {
     "jse-scores": (JSE(orthogonality="scores", correction="looks", output="onto_main", random_state=0), concept),
     "jse-several": (JSE(random_state=0), pd.DataFrame({"place": concept, "season": season})),
     "inlp": (INLP(random_state=0), concept),
-    "inlp-sgd": (INLP(solver="sgd", weight_decay=0.01, max_epochs=5, random_state=0), concept),
+    "inlp-sgd": (INLP(solver="sgd", penalty=0.01, max_epochs=5, random_state=0), concept),
     "rlace": (RLACE(random_state=0), concept),
     "rlace-sgd": (RLACE(solver="sgd", rank=1, max_iter=300, learning_rate=0.01, random_state=0), concept),
     "leace": (LEACE(balance="concept"), concept),

@@ -288,7 +288,7 @@ def test_the_last_line_is_a_command():
     results = (replace(found.before, weighted=alone), found.after, *others)
     only = replace(found, results=results, next_command="unspur keep it")
     assert verdict(only)[-1] == "Next, use the removal: unspur keep it"  # nothing else does as well
-    assert verdict(found)[-1].endswith(": unspur compare FILE --main bird --concept background")
+    assert verdict(found)[-1].endswith(": unspur compare FILE --task bird --concept background")
     assert "unspur report FILE" in verdict(replace(found, cli_source=""))[-1]
 
 

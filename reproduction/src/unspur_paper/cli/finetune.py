@@ -75,7 +75,7 @@ training_options = in_order(
 @seed_option
 @sizes_option("Examples in each split (the paper's, or as near as the data allow).")
 @click.option(
-    "--main",
+    "--task",
     metavar="NAME",
     multiple=True,
     callback=given_once,
@@ -181,7 +181,7 @@ def finetune_command(
     if not own and source not in LABELS:
         raise click.UsageError(f"There is no source {source!r}. Known are {', '.join(LABELS)}, or a .csv file.")
     if own and (output is None or main is None or concept is None):
-        raise click.UsageError(f"{source} needs --output, the folder of the store, and --main and --concept.")
+        raise click.UsageError(f"{source} needs --output, the folder of the store, and --task and --concept.")
     if unmarked and (source != "multinli" or adversary):
         raise click.UsageError(
             "--unmarked is for multinli only, and without an adversary: it would have no concept to find."
@@ -189,7 +189,7 @@ def finetune_command(
     if negation and (source != "multinli" or unmarked or sizes is not None):
         raise click.UsageError("--negation is for all pairs of multinli, without --unmarked and --sizes.")
     if not own and source != "celeba" and (main is not None or concept is not None):
-        raise click.UsageError(f"--main and --concept are for celeba and tables of one's own; {source} has its own.")
+        raise click.UsageError(f"--task and --concept are for celeba and tables of one's own; {source} has its own.")
     if own and sizes is not None:
         raise click.UsageError(f"--sizes is for known sources; the column split of {source} says what is what.")
     if p is not None and (own or unmarked or negation):

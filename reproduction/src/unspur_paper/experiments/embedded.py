@@ -96,7 +96,7 @@ def _recommended(spec: Mapping[str, Any], embeddings: Path) -> tuple[Draw, Remov
         model.fit(**train.labelled().arguments(), **held_out)
     removal = Removal(model.removal_, model.remover_.spurious_, model.remover_.main_)
     # Its coefficients are for the original rows; on rows without the concept they give the same logits.
-    return drawn, removal, LinearHead.of(model), {"weight_decay": model.selection_.parameters["weight_decay"]}
+    return drawn, removal, LinearHead.of(model), {"weight_decay": model.selection_.parameters["penalty"]}
 
 
 def _alternatives(remover: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -160,7 +160,7 @@ def _last_layer(
     left_open = [name for name, value in named.items() if value == ON_VALIDATION_ROWS]
     if not left_open:
         head = estimator(HEADS, named, rng)
-        return fit_last_layer(named, train, deciding, rng), {"weight_decay": float(head.weight_decay)}
+        return fit_last_layer(named, train, deciding, rng), {"weight_decay": float(head.penalty)}
     head = estimator(HEADS, {key: value for key, value in named.items() if key not in left_open}, rng)
     grid = {name: GRIDS[named["name"]][name] for name in left_open}
     if drawn.known is not None:

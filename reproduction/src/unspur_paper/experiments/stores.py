@@ -158,5 +158,5 @@ def place_of_tuned(data: Mapping[str, Any], run: int, embeddings: Path) -> tuple
     named = "".join(f" --{name}" for name, asked in kind.items() if asked)
     command += f" --seed {run}{named}" if named else f" --p {p:g} --seed {run}"
     if "main" in data:
-        command += f" --main '{data['main']}' --concept '{data['concept']}'"
+        command += f" --task '{data['main']}' --concept '{data['concept']}'"
     return folder, command + (f" --adversary {adversary:g}" if adversary else "")

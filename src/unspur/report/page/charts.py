@@ -544,7 +544,7 @@ class Ladder:
     passed: str
     stopped: str
     delta: str
-    weight_decay: str
+    penalty: str
     short: bool
     #: Whether the second test, "specific", decides as well; INLP knows one label only.
     two_tests: bool
@@ -584,7 +584,7 @@ def _ladder(name: str, trace: Trace, scale: TScale, method: str) -> Ladder:
         passed=f"{trace.accepted_counts} were accepted" if len(trace) else "no direction was tried",
         stopped=trace.stopped,
         delta=f"{trace.delta:.3g}".replace("-", "−"),
-        weight_decay=f"{trace.weight_decay:g}",
+        penalty=f"{trace.penalty:g}",
         short=len(rungs) <= MAX_SINGLE_TABLE_STEPS
         or all(rung.outer for rung in rungs)
         or not any(rung.outer for rung in rungs),

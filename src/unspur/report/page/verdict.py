@@ -284,7 +284,7 @@ def _next_step(findings: Findings) -> Sentence:
     """A command to try next."""
     if not findings.cli_source:
         return _sentence(
-            "Next, with rows of your own: ", ("unspur report FILE --main COLUMN --concept COLUMN", "command")
+            "Next, with rows of your own: ", ("unspur report FILE --task COLUMN --concept COLUMN", "command")
         )
     change = findings.after.worst_change
     gains = change is not None and change.low > 0.0 and not _guessing(findings.results, findings.recommended)
