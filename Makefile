@@ -31,7 +31,7 @@ test: $(READY)  ## the whole test suite, a file to each core in turn
 # Trials of claims: what was tried, how often, what survived (reproduction/docs/trust.md).
 TRUST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest trust -q -n logical --dist worksteal -p no:cacheprovider
 
-trust: $(READY)  ## the quick form, three minutes on two cores; ends with one table
+trust: $(READY)  ## the quick form, two minutes on two cores; ends with one table
 	$(TRUST) --record build/trust.json
 
 trust-full: $(READY)  ## the long form, whose figures reproduction/docs/trust.md shows

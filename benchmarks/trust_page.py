@@ -37,9 +37,6 @@ ORDER = (
     "probes",
     "numerics",
     "determinism",
-    "bad files",
-    "faults",
-    "load",
     "supply chain",
 )
 GROUPS = {
@@ -62,7 +59,7 @@ def page(lines: Sequence[Line]) -> str:
         "",
         *paragraph(
             f"{_held(lines, lost)} There were {tried:,} trials. `make trust-full` runs them and writes [trust/full.json](../../trust/full.json), and "
-            "`python benchmarks/trust_page.py` writes this page. `make trust` is a shorter form of three minutes, and part of the tests of every change."
+            "`python benchmarks/trust_page.py` writes this page. `make trust` is a shorter form of two minutes, and part of the tests of every change."
             + (" Lines marked *quick* are from the shorter form." if any(not line["full"] for line in lines) else "")
         ),
         "",
@@ -84,8 +81,8 @@ def page(lines: Sequence[Line]) -> str:
         ),
         "",
         *paragraph(
-            "A trial survived if nothing was wrongly accepted (size), if intervals covered the truth as often as stated (intervals), if the answer was right or the "
-            "error clear (numerics, files), or if the rerun gave the result of an undisturbed run (faults). A claim about a rate holds if the count of each cell is within "
+            "A trial survived if nothing was wrongly accepted (size), if intervals covered the truth as often as stated (intervals), or if the answer was right or "
+            "the error clear (numerics). A claim about a rate holds if the count of each cell is within "
             f"the {100 * (1 - DOUBT):g} % range of that rate (there are about a hundred cells). Such a claim can hold although some trials did not survive."
         ),
         "",

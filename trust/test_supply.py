@@ -1,21 +1,17 @@
-"""What comes with the package, what it asks of the system, and what is in its wheel: all of it without a network."""
+"""What comes with the package and what is in its wheel, without a network."""
 
 from __future__ import annotations
 
 import ast
 import inspect
 import json
-import os
-import shutil
 import subprocess
 import sys
-import time
 import zipfile
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from importlib.metadata import packages_distributions
-from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
@@ -28,8 +24,6 @@ from unspur._extras import EXTRAS
 
 PART = "supply chain"
 SOURCE = ROOT / "src" / "unspur"
-#: Seconds that `import unspur` may take.
-IMPORT_LIMIT = 0.5
 HEAVY = (
     "torch",
     "dask",
@@ -65,46 +59,7 @@ def sources() -> dict[str, str]:
     return {path.relative_to(SOURCE).as_posix(): path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py")}
 
 
-# What importing takes, and brings
-
-
-def best(code: str, times: int) -> float:
-    """Seconds of the quickest of several processes, from start to end."""
-    seconds = []
-    for _ in range(times):
-        start = time.perf_counter()
-        python("-c", code)
-        seconds.append(time.perf_counter() - start)
-    return min(seconds)
-
-
-def test_importing_takes_less_than_half_a_second(tally, effort):
-    line = tally("`import unspur` in fresh processes, under 0.5 s")
-    times = effort.times(5, 20)
-    package = best("import unspur", times)
-    class_too = float(python("-c", "from unspur import JSE; import time; print(time.process_time())").stdout)
-    line.trials(times, times if package < IMPORT_LIMIT else 0)
-    line.figure = f"{package:.2f} s; with JSE, so with scipy and scikit-learn, {class_too:.1f} s of computing"
-    line.data = {"import unspur": package, "from unspur import JSE": class_too, "limit": IMPORT_LIMIT}
-    assert line.all_survived, line.figure
-
-
-#: How interpreters can be strict, and what is imported by one: a warning, bytes taken for text, no docstrings, no
-#: environment.
-STRICT = {
-    ("-W", "error"): "import unspur",
-    ("-bb", "-W", "error"): "from unspur import *",
-    ("-OO",): "from unspur import *",
-    ("-I",): "import unspur",
-}
-
-
-def test_importing_is_silent_in_strict_interpreters(tally):
-    line = tally("imports by python -W error, -bb, -OO and -I")
-    for flags, code in STRICT.items():
-        done = python(*flags, "-c", code, check=False)
-        line.trial((done.returncode, done.stdout, done.stderr) == (0, "", ""))
-        assert line.all_survived, (flags, done.stderr)
+# What importing brings
 
 
 def loaded(code: str) -> set[str]:
@@ -121,62 +76,7 @@ def test_importing_brings_in_nothing_heavy(tally):
         assert line.all_survived, found
 
 
-# What a day of use asks of the system
-
-STEPS = ("import", "import everything", "make rows", "fit", "transform", "save", "load", "report", "demo")
-KINDS = {
-    "network": "using the network",
-    "write": "writing a file unasked",
-    "process": "starting a process",
-    "pickle": "reading a pickle",
-}
-
-
-def day(folder: Path) -> tuple[list[tuple[str, str, str]], bool]:
-    """What was seen, and whether there was no network at all, which not every system allows."""
-    cut_off = ["unshare", "--map-root-user", "--net"]
-    if not shutil.which("unshare") or subprocess.run([*cut_off, "true"], capture_output=True, check=False).returncode:
-        cut_off = []
-    command = [*cut_off, sys.executable, "-B", "-m", "trust.watched", str(folder), ",".join(STEPS)]
-    own = {"MPLCONFIGDIR": str(folder / "matplotlib"), "HOME": str(folder / "home")}
-    done = subprocess.run(command, cwd=ROOT, env=os.environ | own, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert (folder / "demo.html").stat().st_size > 100_000
-    return json.loads(done.stdout.splitlines()[-1]), bool(cut_off)
-
-
-def unasked(event: str, what: str, folder: Path) -> bool:
-    """Whether nobody asked for it: files may be written to the folder that was named."""
-    if event == "process":
-        return "fc-list" not in what  # matplotlib asks the system for its fonts, once
-    return event != "write" or not all(part.startswith(str(folder)) for part in what.split(" -> "))
-
-
-def test_a_day_of_use_asks_nothing_of_the_system(tally, tmp_path):
-    seen, cut_off = day(tmp_path)
-    lines, wrong = [], []
-    for event, words in KINDS.items():
-        lines.append(tally(f"steps from import to demo, none {words}"))
-        found = [(step, what) for step, kind, what in seen if kind == event and unasked(kind, what, tmp_path)]
-        lines[-1].trials(len(STEPS), len(STEPS) - len({step for step, _ in found}))
-        lines[-1].figure = "and where there is no network at all" if event == "network" and cut_off else ""
-        wrong += found
-    assert all(line.all_survived for line in lines), wrong
-
-
-def test_what_is_asked_of_the_system_would_be_seen(tmp_path):
-    code = f"""
-import sys, trust.watched as watched
-sys.addaudithook(watched.hook)
-import pickle, socket, subprocess
-pickle.loads(pickle.dumps(complex))
-open({str(tmp_path / "stray")!r}, "w").close()
-subprocess.run(["true"])
-try: socket.create_connection(("127.0.0.1", 9), timeout=1)
-except OSError: pass
-print(sorted({{event for _, event, _ in watched.seen}}))
-"""
-    assert ast.literal_eval(python("-c", code).stdout) == sorted(KINDS)
+# What the source does, and what it declares
 
 
 def test_no_line_of_the_package_executes_text(tally):
@@ -205,9 +105,6 @@ def dangerous(text: str) -> Iterator[str]:
             or (called == "torch.load" and "weights_only=True" not in ast.unparse(node))
         ):
             yield called
-
-
-# What is declared, and what is imported
 
 
 @cache
