@@ -1,111 +1,87 @@
-"""How large the code is, and how it is divided.
+"""How large the code is, room by room.
 
-Prints one table. Functions and files that a report runs, and how often labels are decoded, are measured by running
-``unspur report`` on a small table under a profiler.
+::
+
+    python benchmarks/house.py [--before CHECKOUT]
+
+Lines are those of Python files, with docstrings and blank lines. ``--before`` counts another checkout beside this one.
 """
 
 from __future__ import annotations
 
 import argparse
-import inspect
-import os
-import pstats
-import re
-import subprocess
-import sys
-import tempfile
 from collections import Counter
 from pathlib import Path
 
-BLOCK_LINES = 6
-
-REPORT = """
-import cProfile
-import numpy as np
-try:
-    from unspur.datasets import make_toy
-except ImportError:
-    from unspur.lab.datasets import make_toy
-toy = make_toy(1000, rho=0.8, random_state=0)
-head = ["bird", "background", *(f"z{k}" for k in range(20))]
-np.savetxt("birds.csv", np.vstack([head, np.column_stack([toy.y, toy.concept, toy.Z.round(4)])]), fmt="%s", delimiter=",")
-from click.testing import CliRunner
-try:
-    from unspur.cli import main
-except ImportError:
-    from unspur.lab.cli import main
-profile = cProfile.Profile()
-profile.enable()
-result = CliRunner().invoke(main, ["report", "birds.csv", "--task", "bird", "--concept", "background"])
-profile.disable()
-assert result.exit_code == 0, result.output
-profile.dump_stats("profile")
-"""
-
-
-def modules(folder: Path) -> dict[Path, list[str]]:
-    return {path: path.read_text(encoding="utf-8").splitlines() for path in sorted(folder.rglob("*.py"))}
-
-
-def repeated_blocks(files: dict[Path, list[str]]) -> int:
-    """Blocks of six or more lines that stand twice, each counted once; blank lines and imports do not count."""
-    seen: Counter[tuple[str, ...]] = Counter()
-    for lines in files.values():
-        kept = [line.strip() for line in lines if line.strip() and not re.match(r"\s*(from|import|#)\b", line)]
-        for start in range(len(kept) - BLOCK_LINES + 1):
-            seen[tuple(kept[start : start + BLOCK_LINES])] += 1
-    return sum(number > 1 for number in seen.values())
+ROOT = Path(__file__).parents[1]
+#: Rooms of the product, by the modules or packages in them; what is in none is "other".
+ROOMS = {
+    "input to rows": ("_data", "labels", "_validation", "clusters", "removers.concepts"),
+    "errors, registry, extras": ("exceptions", "options", "_registry", "_extras", "lab"),
+    "arrays and threads": ("_arrays", "_resources"),
+    "files and tables": ("_files", "_reading", "_text", "io"),
+    "tests of directions, trace, subspaces": ("criteria", "trace", "subspace"),
+    "choosing, classifier, compare": ("selection", "robust", "compare"),
+    "certificate, audit, datasets": ("certificate", "auditing", "datasets"),
+    "rows": ("rows",),
+    "solvers": ("solvers",),
+    "removers": ("removers",),
+    "heads": ("heads",),
+    "metrics": ("metrics",),
+    "surgery": ("surgery",),
+    "embed": ("embed",),
+    "report": ("report",),
+    "command line": ("cli",),
+}
+#: Other parts of the repository, with the folders whose Python they are.
+PARTS = {
+    "tests": ("tests",),
+    "trials": ("trust",),
+    "benchmarks": ("benchmarks",),
+    "reproduction": ("reproduction/src", "reproduction/tests", "reproduction/scripts"),
+    "documentation and examples": ("docs", "examples"),
+}
 
 
-def of_report(root: Path) -> dict[str, int]:
-    """Functions and files of the package that `unspur report` runs, and calls that decode labels."""
-    paths = [str(root / "src"), str(root / "reproduction" / "src")]
-    with tempfile.TemporaryDirectory() as folder:
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
-        subprocess.run([sys.executable, "-W", "ignore", "-c", REPORT], cwd=folder, env=environment, check=True)
-        stats = pstats.Stats(str(Path(folder) / "profile")).stats  # type: ignore[attr-defined]
-    own = {key: value for key, value in stats.items() if f"{os.sep}src{os.sep}unspur{os.sep}" in key[0]}
-    # `class_label` finds the distinct values of a label unless it is decoded already.
-    decoded = sum(value[1] for (_, _, name), value in own.items() if name in ("_different", "_distinct"))
+def lines(path: Path) -> int:
+    """Lines of a file."""
+    return len(path.read_text(encoding="utf-8").splitlines())
+
+
+def room_of(module: str) -> str:
+    """The room of a module such as ``solvers.logistic``: that whose name for it is the longest."""
+    fits = [(name, room) for room, names in ROOMS.items() for name in names if f"{module}.".startswith(f"{name}.")]
+    return max(fits, key=lambda fit: len(fit[0]), default=("", "other"))[1]
+
+
+def counted(root: Path) -> dict[str, int]:
+    """Lines of every room and part of a checkout, and its number of modules."""
+    source = root / "src" / "unspur"
+    files = sorted(source.rglob("*.py"))
+    rooms: Counter[str] = Counter()
+    for path in files:
+        module = ".".join(path.relative_to(source).with_suffix("").parts).removesuffix(".__init__")
+        rooms[room_of(module)] += lines(path)
+    templates = [path for path in source.rglob("templates/*") if path.is_file()]
+    parts = {name: sum(lines(p) for f in own for p in (root / f).rglob("*.py")) for name, own in PARTS.items()}
     return {
-        "functions run by a report": len(own),
-        "files touched": len({key[0] for key in own}),
-        "labels decoded": decoded,
+        **{room: rooms[room] for room in (*ROOMS, "other")},
+        "PRODUCT": rooms.total(),
+        "modules": len(files),
+        "templates of the report": sum(map(lines, templates)),
+        **parts,
     }
 
 
-def measured(root: Path) -> dict[str, int]:
-    product, paper = modules(root / "src"), modules(root / "reproduction" / "src")
-    sys.path.insert(0, str(root / "src"))
-    import unspur
-
-    texts = [root / "README.md", *(root / "docs").rglob("*.md")]
-    written = ("results", "evidence", "gallery", "generated", "changelog", "contributing")
-    pages = [page for page in texts if not any(name in page.as_posix() for name in written)]
-    everything = [
-        line
-        for folder in ("src", "reproduction", "tests", "trust", "benchmarks")
-        for lines in modules(root / folder).values()
-        for line in lines
-    ]
-    return {
-        "modules of the product": len(product),
-        "lines of the product": sum(map(len, product.values())),
-        "modules of the reproduction": len(paper),
-        "lines of the reproduction": sum(map(len, paper.values())),
-        "modules under 60 lines (product)": sum(len(lines) < 60 for lines in product.values()),
-        "parameters of JSE": len(inspect.signature(unspur.JSE).parameters),
-        "public names": len(unspur.__all__),
-        "words of the README": len((root / "README.md").read_text(encoding="utf-8").split()),
-        "words of the documentation": sum(len(page.read_text(encoding="utf-8").split()) for page in pages[1:]),
-        "fmt: skip": sum(line.rstrip().endswith("# fmt: skip") for line in everything),
-        "blocks of six lines that stand twice (product)": repeated_blocks(product),
-        **of_report(root),
-    }
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--before", type=Path, help="folder of a checkout to compare with")
+    before = parser.parse_args().before
+    now, then = counted(ROOT), None if before is None else counted(before)
+    for name, value in now.items():
+        print(f"{name:<40}" + (f"{then[name]:>9,}" if then else "") + f"{value:>9,}")
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("checkout", nargs="?", default=".", type=Path, help="folder of a checkout; the working folder")
-    for name, value in measured(parser.parse_args().checkout.resolve()).items():
-        print(f"{name:<50} {value:>7,}")
+    main()
