@@ -175,6 +175,8 @@ class DirectionTests:
     by_group: bool = True
     delta: float = 0.0
     scalars: Literal["held_out", "training"] = "held_out"
+    #: Standard error of Δ, which adds to that of the second test.
+    delta_error: float = 0.0
     #: Best directions of the concept and of the main label, shape (2, folds, d). Their difference in loss is added to Δ
     #: row by row, so that its error is part of that of the test.
     reference: FloatArray | None = None
@@ -327,7 +329,8 @@ class DirectionTests:
             predicted = predicted._replace(mean=max(0.0, predicted.mean))
         informative = _t_test(predicted, 0.0, lower=True)
         compared = self.summarise(losses, "concept minus main, relative to reference")
-        compared = compared._replace(error=compared.error * math.sqrt(1.0 + 2.0 * losses.shared_noise))
+        error = math.hypot(compared.error * math.sqrt(1.0 + 2.0 * losses.shared_noise), self.delta_error)
+        compared = compared._replace(error=error)
         specific = _t_test(compared, self.delta, lower=role == "spurious")
         difference = self.summarise(losses, "concept minus main").mean
         delta = self.delta + difference - compared.mean

@@ -208,6 +208,23 @@ def test_candidate_rules_differ_once_a_main_direction_was_accepted():
     assert outer[0].verdict.informative.t != pytest.approx(outer[1].verdict.informative.t, rel=1e-3)
 
 
+def test_a_subclass_chooses_the_loops_the_candidate_the_tests_and_the_shift(toy):
+    class Research(removers.JSE):
+        def estimate_delta(self, first_pair):
+            concept, main = first_pair()
+            return concept.mean - main.mean, 0.0
+
+    def first_step(**hooks):
+        research = type("Research", (Research,), hooks)
+        return research(metric=0.0, random_state=0).fit(toy.Z, toy.y, concept=toy.concept).trace_[0].verdict
+
+    usual, shifted = fitted(toy).trace_[0].verdict, first_step()
+    assert usual.delta == 0.0 != shifted.delta
+    assert shifted.specific.difference == usual.specific.difference
+    assert first_step(inner_role="spurious").role == "spurious" != usual.role
+    assert first_step(test_weighting="plain").informative != usual.informative
+
+
 def test_a_concept_without_information_is_not_found():
     found = 0
     for seed in range(20):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from numbers import Integral, Real
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -25,7 +25,7 @@ from unspur._validation import (
     keyword_only_after_y,
     sgd_settings,
 )
-from unspur.criteria import SMALLEST_GROUP, DirectionTests, Role
+from unspur.criteria import SMALLEST_GROUP, Average, DirectionTests, Role
 from unspur.exceptions import (
     EmptySubspaceError,
     InputWarning,
@@ -183,6 +183,18 @@ class JSE(DirectionRemover):
     n_iter_ : int
         Number of objective evaluations (not iterations) of the slowest pair.
 
+    Notes
+    -----
+    For research, a subclass may set three class attributes and override one method:
+
+    - ``inner_role = "spurious"`` swaps the two loops (default "main");
+    - ``candidate = "failing"`` takes the next direction of the outer loop from the pair that ended the inner loop, as
+      in the paper's pseudo-code (default "last_accepted": from the last pair whose direction was accepted, or from the
+      first pair);
+    - ``test_weighting = "plain"`` averages losses over all held-out rows alike, and compares them with the prevalence
+      (default "group": groups (main, concept) have equal weight, and chance is ½);
+    - :meth:`estimate_delta` returns Δ and its standard error.
+
     Examples
     --------
     >>> from unspur import JSE
@@ -192,6 +204,10 @@ class JSE(DirectionRemover):
     >>> jse.spurious_
     Subspace(dim=1, ambient=20)
     """
+
+    inner_role: ClassVar[Role] = "main"
+    candidate: ClassVar[Literal["last_accepted", "failing"]] = "last_accepted"
+    test_weighting: ClassVar[Literal["group", "plain"]] = "group"
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012 — scikit-learn's protocol
         **TEST_CONSTRAINTS,
@@ -309,6 +325,15 @@ class JSE(DirectionRemover):
                 warnings.warn(f"{self.task_removed_warning} Try metric=1.", TaskLostWarning, stacklevel=3)
         return self
 
+    def estimate_delta(self, first_pair: Callable[[], tuple[Average, Average]]) -> tuple[float, float]:
+        """Δ of the second test, and the standard error that it adds to that of the test.
+
+        `first_pair` estimates the first pair of directions, and returns the held-out loss of the concept along its
+        direction and that of the main label along its own, each with `mean` and `error`.
+        """
+        del first_pair
+        return float(self.delta), 0.0
+
     @property
     def search_limit_warning(self) -> str:
         """Warning that the search reached its limit, or ""."""
@@ -399,7 +424,7 @@ class JSE(DirectionRemover):
 
     @property
     def _variant(self) -> PaperVariant:
-        return self.variant or PaperVariant()
+        return self.variant or PaperVariant(inner=self.inner_role, candidate=self.candidate, tests=self.test_weighting)
 
     def _search(
         self,
@@ -440,7 +465,15 @@ class JSE(DirectionRemover):
             progress("main", 0, 0)
             tests = replace(tests, reference=_best_directions(estimation))
         else:
-            tests = replace(tests, delta=float(self.delta))
+            found_first = estimation.first_guess
+
+            def first_pair() -> tuple[Average, Average]:
+                progress("main", 0, 0)
+                warm = None if found_first is None else {CONCEPT: found_first, MAIN: found_first}
+                return estimation.own_losses(estimation.pair(estimation.empty, warm))
+
+            delta, error = self.estimate_delta(first_pair)
+            tests = replace(tests, delta=delta, delta_error=error)
         estimation = replace(estimation, tests=tests)
         most_spurious, most_main = (
             NO_LIMIT if limit is None else limit for limit in (self.max_spurious, self.max_main)
