@@ -11,7 +11,6 @@ INSTEAD = {"torch": ("2.13.0", "the build for CPUs that constraints.txt pins; ol
 TOOLS = ("pytest",)
 #: What others bring along, where a newer version does not go with the oldest of ours.
 ALONG = {
-    "numcodecs<0.16": "later ones lack what zarr 2.18 imports",
     "pyparsing<3.3": "later ones warn of how matplotlib calls them",
 }
 HEADER = """\

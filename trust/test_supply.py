@@ -31,11 +31,11 @@ HEAVY = (
     "transformers",
     "matplotlib",
     "pandas",
+    "rich",
     "pyarrow",
     "jinja2",
     "PIL",
     "onnx",
-    "zarr",
 )
 #: Modules that are written for a library of an extra; nobody imports them before the library is needed.
 ADAPTERS = {
@@ -45,7 +45,7 @@ ADAPTERS = {
     "solvers/fused_kernel.py": {"triton"},
 }
 #: Libraries that are not declared, and where they come from.
-BROUGHT = {"triton": "torch, where there is a GPU; without it sums take the plain path"}
+BROUGHT = {"cloudpickle": "dask", "triton": "torch, where there is a GPU; without it sums take the plain path"}
 
 
 def python(*arguments: str, check: bool = True, **options) -> subprocess.CompletedProcess:

@@ -18,7 +18,6 @@ from scipy.stats import binom, norm
 from sklearn.utils.metadata_routing import MetadataRequest
 
 from unspur._arrays import to_python
-from unspur._extras import require
 from unspur._text import MarkupTable, brief, one_line
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.clusters import as_column, cluster_codes
@@ -564,7 +563,6 @@ class GroupAccuracy:
         ``frame.loc["waterbird", "land"]`` is a group and ``frame["accuracy"].unstack()`` a table. Rows in no group are
         not in it; those without any have NaN.
         """
-        require("A DataFrame needs", "pandas")
         import pandas as pd
 
         interval = self.interval().reshape(-1, 2)
