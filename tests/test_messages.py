@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 import unspur
-from unspur import JSE, open_rows
+from unspur import JSE
 from unspur.cli import main
 from unspur.cli.program import as_option
 from unspur.datasets import make_toy
@@ -338,20 +338,6 @@ def test_an_output_that_exists(tmp_path, monkeypatch):
     with pytest.raises(OutputExistsError, match=re.escape(message.format(**ARGUMENTS))):
         jse.save("r.safetensors")
     assert typed(Case(OutputExistsError, BIRDS, message)) == (1, f"Error: {message.format(**OPTIONS)}")
-
-
-def test_too_little_memory(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    np.save("Z.npy", TOY.Z)
-    for name in ("bird", "background"):
-        np.save(f"{name}.npy", BIRDS[name].astype(str))
-    with pytest.raises(
-        InputError, match=r"^memory='10 kB' is too little for Z.npy: 600 rows .* Pass memory='1MB' or more"
-    ):
-        open_rows("Z.npy", memory="10kB")
-    labels = ["--task", "bird.npy", "--concept", "background.npy", "--output", "r.safetensors"]
-    said = " ".join(CliRunner().invoke(main, ["fit", "Z.npy", *labels, "--memory", "10kB"]).stderr.split())
-    assert re.match("Error: --memory 10 kB is too little for Z.npy: 600 rows .* Pass --memory 1MB or more", said)
 
 
 def test_pictures_outside_of_their_folder(tmp_path):

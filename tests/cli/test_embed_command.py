@@ -112,30 +112,6 @@ def test_what_comes_next_with_several_labels_is_an_audit_and_without_labels_a_pr
     assert f"unspur predict MODEL.safetensors {tmp_path / 'unlabelled'}" in " ".join(said.replace("\\\n", "").split())
 
 
-def test_rows_to_fit_choose_and_test_on_come_from_one_store(squares, tmp_path, monkeypatch):
-    folder, _ = squares
-    monkeypatch.chdir(tmp_path)
-    labels = ["--task", "square", "--concept", "ground"]
-    parts = ["--where", "split=train", "--test-where", "split=test"]
-    validated = ["--where", "split=train", "--validation-where", "split=test"]
-    unspur("fit", folder, *labels, *validated, "--smallest-group", 8, "--output", "r.safetensors")
-    shown = json.loads(unspur("evaluate", "r.safetensors", folder, *labels, *parts, "--json"))
-    assert sum(group["rows"] for group in shown["removed"]["groups"]) == 40
-    tested = json.loads(unspur("compare", folder, *labels, *parts, "--remover", "LEACE", "--head", "ERM", "--json"))
-    assert sum(group["rows"] for group in tested[0]["accuracy"]["groups"]) == 40
-    # The same rows in files of their own give the same result.
-    for split in ("train", "test"):
-        store = EmbeddingStore.open(folder)
-        rows = store.labels["split"] == split
-        np.savez(
-            f"{split}.npz", Z=store.rows[rows], square=store.labels["square"][rows], ground=store.labels["ground"][rows]
-        )
-    again = json.loads(unspur("evaluate", "r.safetensors", "train.npz", *labels, "--test", "test.npz", "--json"))
-    assert again == shown
-    said = unspur("evaluate", "r.safetensors", folder, *labels, "--test-where", "split=test", code=2)
-    assert "so --where must select the training rows" in said
-
-
 def test_a_column_to_choose_by_is_no_feature_and_can_be_left_out(squares, tmp_path, monkeypatch):
     folder, _ = squares
     monkeypatch.chdir(tmp_path)
@@ -152,30 +128,6 @@ def test_a_column_to_choose_by_is_no_feature_and_can_be_left_out(squares, tmp_pa
         unspur("apply", f"{kind}.safetensors", f"rows.{kind}", *ignored, "--output", f"{kind}.npy")
         assert_allclose(np.load(f"{kind}.npy"), np.load("csv.npy"), atol=1e-9)
         assert np.load(f"{kind}.npy").shape == (40, 4)
-
-
-@pytest.mark.parametrize(
-    ("where", "code", "message"),
-    [
-        ("split=holdout", 1, "no rows left where split is 'holdout'; what there is: 'test', 'train'"),
-        ("season=summer", 1, "has no column 'season' (it has: id, square, ground, split)"),
-        ("split", 2, "not of the form COLUMN=VALUE"),
-        ("=train", 2, "not of the form COLUMN=VALUE"),
-    ],
-)
-def test_conditions_that_cannot_be_met_are_refused_by_every_verb(squares, tmp_path, where, code, message):
-    folder, _ = squares
-    labels = ["--task", "square", "--concept", "ground"]
-    removal = tmp_path / "r.safetensors"
-    unspur("fit", folder, *labels, "--cv", 0, "--output", removal)
-    for verb in (
-        ["fit", folder, *labels, "--output", tmp_path / "new.safetensors"],
-        ["apply", removal, folder, "--output", tmp_path / "new.npz"],
-        ["evaluate", removal, folder, *labels],
-        ["compare", folder, *labels],
-    ):
-        assert message in unspur(*verb, "--where", where, code=code)
-    assert not list(tmp_path.glob("new*"))
 
 
 def test_nothing_is_written_into_a_store(squares):

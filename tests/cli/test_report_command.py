@@ -82,54 +82,6 @@ def test_without_test_rows_some_are_held_out_before_the_fit(table):
     assert told["n_removed"] == told["results"][1]["n_removed"] == load("r.safetensors").spurious_.dim
 
 
-@pytest.mark.parametrize("own_test_file", [True, False])
-def test_figures_are_those_of_evaluate(toy, tmp_path, monkeypatch, own_test_file):
-    monkeypatch.chdir(tmp_path)
-    for name, part in (("train", slice(0, 450)), ("test", slice(450, 700))):
-        np.savez(
-            f"{name}.npz", Z=toy.Z[part].astype(np.float32), bird=BIRDS[toy.y[part]], place=PLACES[toy.concept[part]]
-        )
-    unspur("fit", "train.npz", *LABELS, "--output", "r.safetensors")
-    rows = ["train.npz", *LABELS, *(["--test", "test.npz"] if own_test_file else []), "--seed", "3", "--json"]
-    evaluated = json.loads(unspur("evaluate", "r.safetensors", *rows))
-    told = json.loads(unspur("report", *rows, "--removal", "r.safetensors"))
-    for judged, name in zip(told["results"], ("no removal", "removed"), strict=True):
-        for ours, theirs in zip(judged["accuracy"]["groups"], evaluated[name]["groups"], strict=True):
-            assert {key: ours[key] for key in ("main", "concept", "rows", "correct")} == {
-                key: theirs[key] for key in ("main", "concept", "rows", "correct")
-            }
-    for words, said in (
-        ("if the removal was fitted on some of them", not own_test_file),
-        ("too optimistic. Heads are trained on the other rows", not own_test_file),
-        ("A saved removal does not record its training rows", own_test_file),
-    ):
-        assert [words in warning for warning in told["warnings"]].count(True) == said
-        assert [words in note for note in evaluated["notes"]].count(True) == said
-        page = " ".join(html.unescape(Path("report.html").read_text("utf-8")).split())
-        assert page.count(words) == said
-    shown = " ".join(unspur("report", *rows[:-1], "--removal", "r.safetensors", "--force").split())
-    assert shown.count("too optimistic") == 1
-    told = json.loads(unspur("report", *rows, "--force"))  # the control: a removal that is fitted here
-    assert not any("too optimistic" in warning for warning in told["warnings"])
-
-
-def test_rows_of_the_fit_are_said_to_be_that_and_nothing_else(toy, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name, part in (("train", slice(0, 300)), ("test", slice(300, 500)), ("new", slice(500, 700))):
-        np.savez(f"{name}.npz", Z=toy.Z[part], bird=BIRDS[toy.y[part]], place=PLACES[toy.concept[part]])
-    unspur("fit", "test.npz", *LABELS, "--output", "r.safetensors")
-    for test, sentence in (
-        ("test.npz", "200 of the 200 rows measured were used in the fit; results on them are too optimistic."),
-        ("new.npz", "A saved removal does not record its training rows;"),  # control
-    ):
-        rows = ["train.npz", "--test", test, *LABELS, "--json"]
-        evaluated = json.loads(unspur("evaluate", "r.safetensors", *rows))["notes"]
-        reported = json.loads(unspur("report", *rows, "--removal", "r.safetensors", "--force"))["warnings"]
-        for notes in (evaluated, reported):
-            (note,) = (note for note in notes if "too optimistic" in note)
-            assert note.startswith(sentence), notes
-
-
 @pytest.mark.parametrize(
     ("method", "said"), [((), "350 rows to fit on"), (("--method", "JSE"), "550 rows to train heads on")]
 )
@@ -418,40 +370,6 @@ def test_rows_without_a_name_are_called_by_their_number_in_the_file(table, how):
         assert line["place"] in group, (number, group)
     if how == "chosen":
         assert all(int(number) % 2 == 0 for number, _ in rows)
-
-
-def test_a_removal_of_another_concept_is_refused_or_noted(table):
-    table = table.drop(columns="shot").assign(side=np.where(table["f3"] > 0, "sea", "forest"))
-    table["task"], table["race"] = np.where(table["f2"] > 0, "water", "land"), np.where(table["f3"] > 0, "a", "b")
-    table.to_csv("rows.csv", index=False)
-
-    def judged(*options, code=0):
-        removal = ("--removal", "r.safetensors", "--output", "p.html", "--force")
-        done = [
-            CliRunner().invoke(main, [*verb, "--json", *options])
-            for verb in (("evaluate", "r.safetensors", "rows.csv"), ("report", "rows.csv", *removal))
-        ]
-        assert [one.exit_code for one in done] == [code, code], done
-        return [" ".join(one.stderr.split()) if code else json.loads(one.stdout) for one in done]
-
-    others = ("--ignore", "race", "--ignore", "side", "--ignore", "task")
-    unspur("fit", "rows.csv", *LABELS, *others, "--output", "r.safetensors")
-    for said in judged("--task", "bird", "--concept", "race", *others[2:], "--ignore", "place", code=1):
-        assert "race has the value 'a', and the removal was fitted for a concept of the classes forest, sea" in said
-    evaluated, reported = judged(
-        "--task", "task", "--concept", "side", *others[:2], "--ignore", "place", "--ignore", "bird"
-    )
-    for notes in (evaluated["notes"], reported["warnings"]):
-        assert any("fitted for the concept 'place', but 'side' was passed" in note for note in notes)
-        assert any("fitted for the main label 'bird', but 'task' was passed" in note for note in notes)
-    page = html.unescape(Path("p.html").read_text(encoding="utf-8"))
-    assert "fitted for the concept 'place', but 'side' was passed" in page
-    assert "rows to train heads on" in page
-    assert "rows to fit on" not in page
-    evaluated, reported = judged(*LABELS, *others)  # control
-    assert not any("named here" in note for note in (*evaluated["notes"], *reported["warnings"]))
-    unspur("report", "rows.csv", *LABELS, *others, "--output", "p.html", "--force")
-    assert "rows to fit on" in Path("p.html").read_text(encoding="utf-8")
 
 
 def test_concepts_that_are_not_known_are_in_no_group(table):

@@ -64,9 +64,6 @@ def test_its_rows_are_read_or_stay_where_they_are(file, z):
     table = read_table(file)
     assert isinstance(table.Z, np.ndarray)
     assert_array_equal(table.Z, z)
-    stored = read_table(file, memory="1MB").Z
-    assert isinstance(stored, RawRows)
-    assert_array_equal(stored.read_slice(slice(120, 290)), z[120:290])
 
 
 def test_labels_are_files_of_their_own(file, z):
@@ -89,13 +86,3 @@ def test_messages_name_it_among_the_kinds_that_can_be_read(file, tmp_path):
     file.unlink()
     with pytest.raises(InputError, match="There is no file"):
         read_table(file)
-
-
-def test_workers_of_a_cluster_read_it(file, z):
-    distributed = pytest.importorskip("distributed")
-    pytest.importorskip("pyarrow")
-    from unspur.io.dask_tables import read_dask_table
-
-    cluster = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
-    with distributed.Client(**cluster) as client:
-        assert_array_equal(read_dask_table([file], (), (), client).Z.compute(), z)

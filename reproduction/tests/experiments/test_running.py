@@ -18,7 +18,7 @@ from tests.optional import distributed
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from unspur.exceptions import InputError
-from unspur.io import dask_tables
+from unspur_paper.experiments import cluster as dask_cluster
 from unspur_paper.experiments import running
 from unspur_paper.experiments.errors import RunStoppedError
 from unspur_paper.experiments.records import RecordStore, record_key
@@ -347,8 +347,8 @@ def test_cells_of_a_worker_with_another_version_are_not_kept(tmp_path, cluster):
 
 
 def test_a_scheduler_that_is_not_there_is_an_error_soon(tmp_path, monkeypatch):
-    assert dask_tables.CONNECT_SECONDS <= 10
-    monkeypatch.setattr(dask_tables, "CONNECT_SECONDS", 1.0)
+    assert dask_cluster.CONNECT_SECONDS <= 10
+    monkeypatch.setattr(dask_cluster, "CONNECT_SECONDS", 1.0)
     start = time.monotonic()
     with pytest.raises(InputError, match=r"No Dask scheduler answers at tcp://127\.0\.0\.1:9 .*dask scheduler"):
         go(tasks_of(1), tmp_path, dask="tcp://127.0.0.1:9")
@@ -358,7 +358,7 @@ def test_a_scheduler_that_is_not_there_is_an_error_soon(tmp_path, monkeypatch):
 
 
 def test_a_scheduler_without_workers_is_an_error_too(tmp_path, monkeypatch):
-    monkeypatch.setattr(dask_tables, "CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr(dask_cluster, "CONNECT_SECONDS", 1.0)
     with (
         distributed.LocalCluster(n_workers=0, dashboard_address=":0") as idle,
         pytest.raises(InputError, match="has no workers after 1 s"),

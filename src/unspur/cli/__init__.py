@@ -15,17 +15,14 @@ SECTIONS = {
         "demo": "Run the whole method on digits placed on photographs.",
         "audit": "Find columns that may be spurious.",
         "report": "Measure a removal and write an HTML report.",
-        "card": "Write the section of a model card about a saved MODEL.",
     },
     "Remove a concept": {
         "fit": "Fit a classifier that does not use the concept, or a removal.",
         "predict": "Predict the classes of the rows of FILE with a saved MODEL.",
         "apply": "Apply a saved REMOVAL to the rows of FILE.",
-        "evaluate": "Compare heads with and without the REMOVAL, by group.",
         "compare": "Compare all removers, with heads on top, on FILE.",
     },
     "Get embeddings": {"embed": "Turn images or texts into embeddings by a frozen network."},
-    "Set up": {"completion": "Print a shell completion script."},
 }
 #: Commands that went to the reproduction, whose program has them.
 MOVED = ("data", "finetune", "reproduce", "pictures")
@@ -40,7 +37,7 @@ Exit codes: 0 success, 1 error, 2 wrong usage, 70 internal error of unspur,
     cls=Program,
     sections=SECTIONS,
     package=__name__,
-    modules={"apply": "saved", "predict": "saved", "card": "saved", "evaluate": "compare"},
+    modules={"apply": "saved", "predict": "saved"},
     moved=dict.fromkeys(MOVED, "unspur-paper"),
     epilog=EPILOG,
     subcommand_metavar="COMMAND [OPTIONS] …",

@@ -1,4 +1,4 @@
-"""`unspur evaluate` and `unspur compare`: heads with and without one removal, or with every remover."""
+"""`unspur compare`: heads with and without every remover."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import click
 from unspur.cli.completion import column_names
 from unspur.cli.console import echo_json, print_path, progress_bar, say, say_command, show
 from unspur.cli.data import (
-    caveat_about_test_rows,
     conditions_on,
     note_shared_rows,
     note_single_classes,
@@ -63,51 +62,6 @@ CSV_COLUMNS = [
     "seconds",
     "problem",
 ]
-
-
-@click.command()
-@click.argument("removal", type=LocalPath())
-@with_row_options("File with rows to choose penalties on. Default: a fifth of each group of FILE.")
-@seed_option
-@json_option
-def evaluate(removal: str, row_options: RowOptions[str], seed: int, as_json: bool) -> None:
-    r"""Compare heads with and without the REMOVAL, by group.
-
-    They are trained on the rows of FILE, their penalty is chosen on validation rows, and accuracy is measured on test
-    rows. One gives every row the same weight, the other every group.
-
-    Example:
-      unspur evaluate background.safetensors train.npz --test test.npz \
-          --task bird --concept background
-    """
-    from unspur.removers import load
-    from unspur.report.baselines import NO_REMOVAL, Evaluator, evaluate_removal, transform_splits
-    from unspur.report.page.verdict import accuracy_verdict
-    from unspur.report.tables import accuracies_and_penalties, group_table, penalty_table
-
-    remover = load(removal)
-    splits = read_splits(row_options, remover)
-    rows = with_test_rows(splits.rows, seed, row_options.clusters)
-    notes = splits.notes + note_shared_rows(rows) + note_single_classes(rows["test"])
-    found = evaluate_removal(Evaluator.of(rows, seed), remover, transform_splits(remover, rows))
-    results = dict(zip((NO_REMOVAL, "removed"), found.results, strict=True))
-    caveat = caveat_about_test_rows(remover, splits.rows.get("test"), row_options.file)
-    if as_json:
-        heads = {name: result.of_head() for name, result in results.items()}
-        heads |= {f"{name}, group-weighted": r.weighted.of_head() for name, r in results.items() if r.weighted}
-        verdict = accuracy_verdict(found.results)
-        echo_json({**heads, "selection_notes": found.selection_notes, "verdict": verdict, "notes": [*notes, caveat]})
-        return
-    accuracies, penalties = accuracies_and_penalties(results)
-    show(group_table(accuracies, penalties=penalties))
-    say()
-    for sentence in accuracy_verdict(found.results):
-        say(sentence)
-    say()
-    show(penalty_table(results))
-    for sentence in found.selection_notes:
-        say(sentence)
-    say(f"\n{caveat}")
 
 
 @click.command("compare")

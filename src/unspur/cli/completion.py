@@ -1,4 +1,4 @@
-"""`unspur completion`: complete commands, options and files in a shell, and columns of the file on the same line."""
+"""Completion of options in a shell: columns of the file on the same line, and names of methods."""
 
 from __future__ import annotations
 
@@ -13,40 +13,9 @@ from pathlib import Path
 from zipfile import BadZipFile, ZipFile
 
 import click
-from click.shell_completion import CompletionItem, get_completion_class
+from click.shell_completion import CompletionItem
 
-#: Where a script goes to be read by every new shell.
-PLACES = {
-    "bash": "~/.local/share/bash-completion/completions/unspur",
-    "zsh": "a folder of $fpath, as _unspur",
-    "fish": "~/.config/fish/completions/unspur.fish",
-}
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
-
-
-@click.command("completion")
-@click.argument("shell", type=click.Choice(list(PLACES)))
-def completion(shell: str) -> None:
-    r"""Print a shell completion script.
-
-    Commands, options, their values and files are completed, and after --task and --concept the columns of FILE.
-
-    For this shell only:
-      bash   eval "$(unspur completion bash)"
-      zsh    eval "$(unspur completion zsh)"
-      fish   unspur completion fish | source
-
-    For all to come:
-      mkdir -p ~/.local/share/bash-completion/completions
-      unspur completion bash \
-          > ~/.local/share/bash-completion/completions/unspur
-      unspur completion zsh > _unspur    (in a folder of $fpath)
-      unspur completion fish > ~/.config/fish/completions/unspur.fish
-    """
-    program = click.get_current_context().find_root().command
-    kind = get_completion_class(shell)
-    assert kind is not None
-    click.echo(kind(program, {}, "unspur", "_UNSPUR_COMPLETE").source())
 
 
 def columns_of(file: str) -> Completer:

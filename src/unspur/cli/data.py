@@ -53,7 +53,6 @@ def read_splits(
     shown: Mapping[str, tuple[str, ...]] | None = None,
     left_out_of: str = "the fit",
     together: bool = False,
-    in_memory: bool = True,
     **reading: Any,
 ) -> Splits:
     """Read and check the rows that options name.
@@ -65,12 +64,11 @@ def read_splits(
     shown : columns of each split that are neither features nor labels.
     left_out_of : what a note says that rows without a concept are left out of.
     together : whether rows that lack one of several concepts are left out of the fit of all of them.
-    in_memory : whether training rows are an array in memory; else they may stay in their files, or on a cluster.
     **reading : options of `read_rows`.
     """
     import numpy as np
 
-    from unspur.io.table import tables_of_one_type, within
+    from unspur.io.table import tables_of_one_type
 
     row_options, shown = row_options.with_other_files(), shown or {}
     refuse_labels_of_other_rows(
@@ -85,7 +83,7 @@ def read_splits(
     notes = check_labels(table, row_options.main, row_options.concept)
     if remover is not None:
         table = table.with_features_of(getattr(remover, "feature_names_in_", None), remover.n_features_in_)
-    tables = {"training": replace(table, Z=np.asarray(table.Z)) if in_memory else table}
+    tables = {"training": replace(table, Z=np.asarray(table.Z))}
     clusters = {"training": row_options.clusters}
     others = {
         "test": (row_options.test_file, row_options.test_where),
@@ -103,8 +101,6 @@ def read_splits(
         tables[name] = other.with_features_of(table.features, table.Z.shape[1])
         require_same_encoding(table, other)
     found = list(tables.values())
-    if (memory := reading.get("memory")) is not None and len(found) > 1:
-        found = within(memory, *found)
     tables = dict(zip(tables, tables_of_one_type(found, row_options.columns), strict=True))
     missing = missing_values(row_options.missing_concept, list(tables.values()), row_options.concept)
     labels: Any = {"main": row_options.main, "concepts": row_options.concept, "missing": missing}
@@ -286,10 +282,6 @@ def read_rows(
     ignore: tuple[str, ...],
     where: Conditions,
     *,
-    memory: str | None = None,
-    scratch: str | None = None,
-    progress: bool = False,
-    dask_client: Any = None,
     others: Sequence[Conditions] = (),
     classes: Sequence[str] | None = (),
     cluster_column: str | None = None,
@@ -298,7 +290,7 @@ def read_rows(
 
     Columns that conditions name are not features, nor are those of the conditions on `others`, the test and validation
     rows. In the labels `classes` (None: in all) and in `cluster_column`, words such as "NA" become missing values, with
-    a note on standard error. The workers of a `dask_client` read the rows, if there is one.
+    a note on standard error.
     """
     from unspur.io.files import read_table, with_missing_values
 
@@ -314,12 +306,7 @@ def read_rows(
         other_condition_columns &= set(columns_of_files(file))
     names = (*labels, *condition_columns, *sorted(other_condition_columns))
     unwanted = tuple(name for name in ignore if name not in condition_columns)
-    if dask_client is None:
-        table = read_table(file, names, unwanted, memory=memory, scratch=scratch, progress=progress)
-    else:
-        from unspur.io.dask_tables import read_dask_table
-
-        table = read_dask_table([file] if isinstance(file, str) else file, names, unwanted, dask_client)
+    table = read_table(file, names, unwanted)
     if classes is None:
         classes = [name for name in table.columns if name not in ("id", cluster_column)]
     table, notes = with_missing_values(table, classes, () if cluster_column is None else (cluster_column,))

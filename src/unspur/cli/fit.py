@@ -27,11 +27,9 @@ from unspur.cli.options import (
     force_option,
     json_option,
     label_options,
-    memory_option,
     option_name,
     options_of_rows,
     require_removal_name,
-    scratch_option,
     seed_option,
     where_option,
     with_default,
@@ -54,14 +52,6 @@ METHODS = (RECOMMENDED, *FITTED_NAMES)
 @label_options
 @cluster_option
 @where_option()
-@memory_option
-@scratch_option
-@click.option(
-    "--dask",
-    metavar="ADDRESS",
-    help="Rows on a Dask cluster: `tcp://HOST:PORT`, a scheduler file, or `local` to start a cluster on this "
-    "machine's cores. FILE may be a Zarr group as well.",
-)
 @click.option(
     "--output", required=True, type=LocalPath(), help="Where removal and head are saved (a .safetensors file)."
 )
@@ -86,9 +76,6 @@ METHODS = (RECOMMENDED, *FITTED_NAMES)
 @collect_row_options
 def fit(
     row_options: RowOptions[tuple[str, ...]],
-    memory: str | None,
-    scratch: str | None,
-    dask: str | None,
     output: str,
     method: str,
     trace: bool,
@@ -109,18 +96,8 @@ def fit(
     Example:
       unspur fit birds.npz --task bird --concept background \
           --output birds.safetensors
-      unspur fit big/*.parquet --memory 1GB --task bird --concept background \
-          --output birds.safetensors
-      unspur fit big.zarr --dask tcp://host:8786 --task bird \
-          --concept background --method LEACE --output background.safetensors
     """
-    from unspur.io.dask_tables import connected
-
     ctx = click.get_current_context()
-    if memory is not None and dask is not None:
-        raise click.UsageError("--memory and --dask cannot be combined.")
-    if scratch is not None and memory is None:
-        raise click.UsageError("--scratch has an effect only with --memory.")
     check_output(output, *row_options.file, ctx.params["validation"], overwrite=force)
     require_removal_name(output, "--output")
     show_progress = not as_json and sys.stderr.isatty()
@@ -128,11 +105,6 @@ def fit(
     splits = read_splits(
         row_options,
         together=not fits_each_concept(method),
-        in_memory=False,
-        memory=memory,
-        scratch=scratch,
-        progress=show_progress,
-        dask_client=None if dask is None else ctx.with_resource(connected(dask)),
     )
     table, train, validation = splits.tables["training"], splits.rows["training"], splits.rows.get("validation")
     require_disjoint_clusters(splits.rows, row_options.clusters)
@@ -159,7 +131,7 @@ def fit(
         beside = [] if table.features is None else [f"--label {shlex.quote(name)}" for name in table.columns]
         beside += [f"--ignore {shlex.quote(name)}" for name in row_options.ignore]
         say_command("Next:", ["unspur", "apply", shlex.quote(output), "FILE", *beside, "--output clean.npz"])
-    if len(row_options.file) == 1 and memory is None and dask is None:  # a report has its rows in memory
+    if len(row_options.file) == 1:
         _say_report_command(row_options, output, ctx.params)
 
 

@@ -296,30 +296,6 @@ def require_removal_name(path: str, option: str) -> None:
         )
 
 
-def _memory_size(ctx: click.Context, parameter: click.Parameter, given: str | None) -> str | None:  # noqa: ARG001
-    if given is not None:
-        from unspur.exceptions import InputError
-        from unspur.rows.stored import parse_size
-
-        try:
-            parse_size(given)
-        except InputError as error:
-            raise click.BadParameter(str(error)) from None
-    return given
-
-
-memory_option = click.option(
-    "--memory",
-    metavar="SIZE",
-    callback=_memory_size,
-    help="Leave rows in their files (.npy, Parquet, stores) and use this much memory for them, such as 1GB.",
-)
-scratch_option = click.option(
-    "--scratch",
-    type=LocalPath(),
-    metavar="FOLDER",
-    help="With --memory: where temporary files go, and a decoded copy of Parquet rows, which makes passes faster.",
-)
 outside_option = click.option(
     "--allow-outside",
     is_flag=True,

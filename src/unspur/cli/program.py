@@ -249,8 +249,7 @@ def _message(error: Exception) -> tuple[int, str]:
     if isinstance(error, MemoryError):
         detail = f" ({error})" if str(error) else ""
         return FAILED, (
-            f"Error: There is not enough memory{detail}. Give fewer rows or features, close other programs, or, "
-            "where a command has --memory, let the rows stay in their files."
+            f"Error: There is not enough memory{detail}. Give fewer rows or features, or close other programs."
         )
     if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("unspur"):
         return FAILED, (

@@ -1,4 +1,4 @@
-"""`unspur apply`, `unspur predict` and `unspur card`: a saved removal or classifier on new rows, and in words."""
+"""`unspur apply` and `unspur predict`: a saved removal or classifier on new rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from unspur.cli.data import (
     conditions_on,
     fitted_classes,
     label_names,
-    labelled_rows,
     missing_values,
     note_other_encoding,
     place_among,
@@ -32,21 +31,17 @@ from unspur.cli.options import (
     LocalPath,
     RowOptions,
     check_output,
-    cluster_option,
     collect_row_options,
     force_option,
     ignore_option,
     in_order,
     json_option,
-    memory_option,
     optional_label_options,
-    seed_option,
     where_option,
 )
 
 if TYPE_CHECKING:
     from unspur import RobustClassifier
-    from unspur.certificate import Certificate
     from unspur.io.table import Table
     from unspur.labels import ClassLabel
     from unspur.metrics import GroupAccuracy
@@ -165,14 +160,13 @@ def _report_rows(output: str, rows: int, remover: Remover, as_json: bool) -> Non
 
 @click.command()
 @click.argument("model", type=LocalPath())
-@_row_output_options("Where predictions go: .csv, .npz or .parquet.", optional_label_options, memory_option)
+@_row_output_options("Where predictions go: .csv, .npz or .parquet.", optional_label_options)
 @collect_row_options
 def predict(
     model: str,
     row_options: RowOptions[tuple[str, ...]],
     output: str,
     labels: tuple[str, ...],
-    memory: str | None,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -207,13 +201,8 @@ def predict(
         )
     accuracy_labels = () if main is None else row_options.labels
     in_both = _features_in(classifier, row_options.file).intersection(labels)
-    if in_both and memory is not None:
-        raise InputError(
-            f"--label {min(in_both)} is a feature of the model. With --memory, only columns that are not features are "
-            "carried along: leave out one of the two options."
-        )
     named = tuple(name for name in dict.fromkeys((*labels, *accuracy_labels)) if name not in in_both)
-    table = _read_rows_for(classifier, row_options, named, memory=memory, classes=accuracy_labels)
+    table = _read_rows_for(classifier, row_options, named, classes=accuracy_labels)
     carried = carry_labels(table.as_in_file(), named)
     table = _with_features_of_fit(table, classifier, classifier.remover_)
     their_values = {name: table.Z[:, table.features.index(name)] for name in sorted(in_both)} if table.features else {}
@@ -404,93 +393,3 @@ def _report_predictions(
         show(group_table({"accuracy": accuracy}))
         say()
     print_path("Predictions", output)
-
-
-@click.command()
-@click.argument("model", type=LocalPath())
-@click.argument("file", type=LocalPath(), nargs=-1, metavar="[FILE...]")
-@click.option("--output", type=LocalPath(), help="Where the card goes (.md); without it, to standard output.")
-@click.option("--title", default="", help="Heading of the card.")
-@optional_label_options
-@cluster_option
-@ignore_option("A column to leave out; may be repeated.")
-@where_option()
-@seed_option
-@force_option
-@collect_row_options
-def card(
-    model: str, row_options: RowOptions[tuple[str, ...]], output: str | None, title: str, seed: int, force: bool
-) -> None:
-    r"""Write the section of a model card about a saved MODEL.
-
-    MODEL is what unspur fit saved: a classifier, or a removal. The card is Markdown. It says what was removed, what the
-    model is for and what it does not guarantee, where it comes from, and how its directions were tested.
-
-    With the rows of FILE and their labels it also has a certificate and, for a classifier, the accuracy by group. Give
-    rows that were not used in the fit.
-
-    Example:
-      unspur card birds.safetensors
-      unspur card birds.safetensors test.npz --task bird \
-          --concept background --output birds.md
-    """
-    from unspur import RobustClassifier, load
-    from unspur._files import atomic
-    from unspur.report import card as model_card
-
-    if row_options.file and not (row_options.main and row_options.concept):
-        raise click.UsageError("Rows are measured with their labels: name them with --task and --concept.")
-    if not row_options.file and (row_options.main or row_options.concept or row_options.where or row_options.clusters):
-        raise click.UsageError("--task, --concept, --cluster and --where are about rows; give a FILE with them.")
-    if output is not None:
-        check_output(output, *row_options.file, model, overwrite=force)
-    saved = load(model)
-    certificate, accuracy = _certificate_and_accuracy(saved, row_options, seed) if row_options.file else (None, None)
-    text = model_card(saved, certificate=certificate, accuracy=accuracy, title=title)
-    if output is None:
-        click.echo(text, nl=False)
-        return
-    with atomic(output, overwrite=force) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-    kind = "classifier" if isinstance(saved, RobustClassifier) else "removal"
-    print_path(f"Card of the {kind}", output)
-
-
-def _certificate_and_accuracy(
-    model: Remover | RobustClassifier, row_options: RowOptions[tuple[str, ...]], seed: int
-) -> tuple[Certificate, GroupAccuracy | None]:
-    """The certificate on rows of files, and the accuracy by group of a classifier."""
-    from unspur import RobustClassifier
-    from unspur.compare import probed_rows
-    from unspur.exceptions import InputError
-    from unspur.metrics import GroupAccuracy
-    from unspur.report.measuring import fitted_remover, measure_certificate
-
-    remover = fitted_remover(model)
-    if getattr(remover, "concept_type", "class") == "continuous":
-        raise InputError(
-            "The removal is of a number, and a card measures classes. In Python, pass the certificate of the numbers: "
-            "unspur.report.card(model, certificate=model.certificate(X, y, concept))."
-        )
-    table = _read_rows_for(
-        remover, row_options, row_options.columns, classes=row_options.labels, cluster_column=row_options.clusters
-    )
-    table = _with_features_of_fit(table, remover, remover)
-    missing = missing_values(row_options.missing_concept, [table], row_options.concept)
-    rows = labelled_rows(table, row_options.main, row_options.concept, missing, row_options.clusters, min_classes=1)
-    check_removal_labels(remover, rows)
-    if single := next((label for label in rows.concepts if len(label.classes) == 1), None):
-        raise InputError(
-            f"{single.name} is {single.classes[0]} in all rows, so it cannot be measured how well it is removed. Give "
-            "rows of all its classes."
-        )
-    probed = rows.select(probed_rows(rows, seed))
-    certificate, used = measure_certificate(remover, probed, seed)
-    accuracy: Any = None
-    if isinstance(model, RobustClassifier):
-        predicted, _ = _predictions(model, table)
-        accuracy = _measured_accuracy(table, predicted, model, row_options.main, row_options.concept, missing)
-        used = used or _training_rows_caveat(model, table)
-    if used:
-        say(f"Note: {used}", err=True)
-    return certificate, accuracy if isinstance(accuracy, GroupAccuracy) else None

@@ -43,10 +43,10 @@ from unspur._reading import (
 from unspur._text import brief
 from unspur._typing import Array, FloatArray
 from unspur.embed.examples import column_with_missing
-from unspur.embed.store import ROWS, EmbeddingStore, is_store
+from unspur.embed.store import EmbeddingStore, is_store
 from unspur.embed.tables import IMAGE, PICTURE_SUFFIXES, TEXT, require_memory
 from unspur.exceptions import InputError, NotFiniteError
-from unspur.io.parquet import label_like_fields, read_parquet, stored_parquet
+from unspur.io.parquet import label_like_fields, read_parquet
 from unspur.io.table import (
     WHOLE_NUMBER,
     Table,
@@ -58,9 +58,9 @@ from unspur.io.table import (
     not_features_advice,
     require_known,
 )
-from unspur.rows import MemoryRows, RowLabels, StoredRows
+from unspur.rows import MemoryRows, RowLabels
 from unspur.rows.backends import ARRAY_READERS, find_files, parquet_below
-from unspur.rows.stored import NO_MEMORY_LIMIT, StoredNpy
+from unspur.rows.stored import NO_MEMORY_LIMIT
 from unspur.solvers.statistics import count_not_finite
 
 #: Files that are read as a whole; rows of `ARRAY_READERS` and of Parquet files can stay where they are.
@@ -83,45 +83,32 @@ def read_table(
     paths: str | Path | Sequence[str | Path],
     labels: tuple[str, ...] = (),
     ignore: tuple[str, ...] = (),
-    *,
-    memory: str | None = None,
-    scratch: str | None = None,
-    progress: bool = False,
 ) -> Table:
     """Read rows and labels; `labels` and `ignore` name columns that are not features.
 
     A folder with a manifest is an embedding store: its rows stay in their file, and its ids and labels become columns.
-    Parquet files may be several, a folder of them or a pattern. With a budget of `memory` rows stay in their files (see
-    `unspur.open_rows`, also for `scratch` and `progress`).
+    Parquet files may be several, a folder of them or a pattern.
     """
     given = [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
     path = given[0]
-    options: dict[str, Any] = {"scratch": scratch, "progress": progress}
     if len(given) == 1 and path.is_dir() and not _holds_parquet(path):
-        return _read_store(path, ignore, memory, options)
+        return _read_store(path, ignore)
     files = _files(given)
     path = files[0]
     kind = suffix_of(path)
-    if memory is not None and kind in IN_MEMORY_SUFFIXES:
-        raise InputError(
-            f"{path} has to be read as a whole; rows of {', '.join(ARRAY_READERS)} and Parquet files and of stores can "
-            "stay where they are. Write one of these, or leave --memory out."
-        )
     if kind in IN_MEMORY_SUFFIXES:
         table = (_read_npz if kind == ".npz" else _read_csv)(path, labels, ignore)
     elif kind in ARRAY_READERS:
-        table = _read_single(path, ignore, memory, options)
-    elif memory is None:
-        table = read_parquet(files, labels, ignore)
+        table = _read_single(path, ignore)
     else:
-        table = stored_parquet(files, labels, ignore, memory, options)
+        table = read_parquet(files, labels, ignore)
     if table.Z.ndim == 2 and len(table.Z) == 0:
         raise InputError(f"{path} has no rows.")
     if table.Z.ndim != 2 or table.Z.dtype.kind not in "biuf" or table.Z.shape[1] == 0:
         raise InputError(
             f"{path} holds {table.Z.dtype} of shape {table.Z.shape}; rows must be numbers of shape (n, d)."
         )
-    if table.features is not None and not isinstance(table.Z, StoredRows):  # those are looked at where they are used
+    if table.features is not None:
         none = np.zeros(len(table.Z), dtype=np.intp)
         counts = count_not_finite(MemoryRows(table.Z, RowLabels.of(none, none)))
         if counts.any():
@@ -243,32 +230,28 @@ def _holds_parquet(folder: Path) -> bool:
     return not is_store(folder) and any(True for _ in parquet_below(folder))
 
 
-def _read_store(folder: Path, ignore: tuple[str, ...], memory: str | None, options: dict[str, Any]) -> Table:
+def _read_store(folder: Path, ignore: tuple[str, ...]) -> Table:
     store = EmbeddingStore.open(folder)
     columns = {"id": column_with_missing(store.ids), **store.labels}
     require_known(folder, list(columns), ignore)
     wanted = {name: column for name, column in columns.items() if name not in ignore}
-    if memory is not None:
-        return Table(folder, StoredNpy(folder / ROWS, memory=memory, **options), None, wanted)
     half = store.rows.dtype == np.float16  # kept in memory as float32; others stay on the disk
     return Table(folder, store.rows.astype(np.float32) if half else store.rows, None, wanted)
 
 
-def _read_single(path: Path, ignore: tuple[str, ...], memory: str | None, options: dict[str, Any]) -> Table:
+def _read_single(path: Path, ignore: tuple[str, ...]) -> Table:
     """The array of one of `ARRAY_READERS`; labels are files of their own."""
     if ignore:
         raise InputError(f"{path} has no named columns, so there is no {quoted(list(ignore))} to ignore.")
     kind = path.suffix.lower()
-    if memory is None and kind == ".npy":  # of which a map is an array
+    if kind == ".npy":  # of which a map is an array
         return Table(path, load_npy(path, "rows", mapped=True), None, {})
     try:
-        rows = ARRAY_READERS[kind](path, memory=memory or NO_MEMORY_LIMIT, **options)
+        rows = ARRAY_READERS[kind](path, memory=NO_MEMORY_LIMIT)
     except OSError as error:
         raise InputError(f"{path} cannot be read as a {kind} file of rows: {brief(error)}.") from error
-    if memory is not None:
-        return Table(path, rows, None, {})
     size = len(rows) * rows.shape[1] * rows.dtype.itemsize
-    require_memory(path, size, "Pass --memory 1GB to leave its rows in the file.")
+    require_memory(path, size, "Write the rows as .npy, which is memory-mapped.")
     return Table(path, rows.random_access_copy(), None, {})
 
 
@@ -358,14 +341,14 @@ def read_arrays(path: Path, ignore: tuple[str, ...]) -> dict[str, Array]:
             require_memory(
                 path,
                 sum(info.file_size for info in largest),
-                "Write its rows as .npy, and pass --memory 1GB to leave them there.",
+                "Write its rows as .npy, which is memory-mapped.",
                 f" (largest: {quoted([info.filename for info in largest[:2]])})",
             )
             return {name: _unpacked(archive, info) for name, info in wanted.items()}
     except InputError:
         raise
     except MemoryError as error:
-        raise InputError(f"{path} does not fit into memory. Write its rows as .npy, and pass --memory 1GB.") from error
+        raise InputError(f"{path} does not fit into memory. Write its rows as .npy, which is memory-mapped.") from error
     except _ZIP_ERRORS as error:
         raise InputError(f"{path} cannot be read as a .npz file: {brief(error) or type(error).__name__}.") from error
 

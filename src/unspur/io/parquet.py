@@ -54,7 +54,7 @@ def read_parquet(files: Sequence[Path], labels: tuple[str, ...], ignore: tuple[s
     _require_known(files, ignore)
     if not schemas:
         raise InputError(f"{file_names(files)} has no rows.")
-    require_memory(file_names(files), size, "Pass --memory 1GB to leave the rows in their files.")
+    require_memory(file_names(files), size, "Use fewer files.")
     first, *others = parts = [_loaded(path, schema, labels, ignore) for path, schema in schemas.items()]
     for k, part in enumerate(others, start=1):
         found, wanted = ((set(one.features or ()), one.Z.shape[1], set(one.columns)) for one in (part, first))
@@ -80,16 +80,6 @@ def _loaded(path: Path, schema: Any, labels: Sequence[str], ignore: Sequence[str
     aside -= {*labels}
     columns = {name: rows.column(name) for name in rows.column_names if name not in aside}
     return Table(path, read_groups(rows.groups, rows.layout), rows.feature_names, columns)
-
-
-def stored_parquet(
-    files: Sequence[Path], labels: tuple[str, ...], ignore: tuple[str, ...], memory: str, options: dict[str, Any]
-) -> Table:
-    """Rows that stay in their files; of other columns only labels are read."""
-    _require_known(files, ignore)
-    rows = _rows(files, parquet_schema(files[0]), labels, ignore, memory=memory, **options)
-    columns = {name: rows.column(name) for name in rows.column_names if name in labels}
-    return Table(files[0], rows, rows.feature_names, columns)
 
 
 def _rows(

@@ -21,9 +21,7 @@ from unspur._text import brief
 from unspur._typing import Array, BoolArray, IntArray
 from unspur.exceptions import InputError
 from unspur.removers import Remover
-from unspur.rows import StoredRows
 from unspur.rows.backends import ARRAY_READERS
-from unspur.rows.stored import divide, parse_size
 from unspur.selection import column_variances
 
 #: Fewest rows for a warning about the order of their values.
@@ -100,11 +98,8 @@ class Table:
         )
         kept = chosen if self.kept is None else self.kept[chosen]
         file_rows = n if self.file_rows is None else self.file_rows
-        if isinstance(self.Z, StoredRows):
-            z = self.Z.select(chosen)
-        else:  # consecutive rows need no copy
-            together = chosen[-1] - chosen[0] + 1 == len(chosen)
-            z = self.Z[chosen[0] : chosen[-1] + 1] if together else self.Z[chosen]
+        together = chosen[-1] - chosen[0] + 1 == len(chosen)  # consecutive rows need no copy
+        z = self.Z[chosen[0] : chosen[-1] + 1] if together else self.Z[chosen]
         return replace(self, Z=z, columns=columns, undecoded=undecoded, kept=kept, file_rows=file_rows)
 
     def as_in_file(self) -> Table:
@@ -126,8 +121,6 @@ class Table:
                     "--label, and other columns with --ignore."
                 )
             order = [self.features.index(name) for name in names]
-            if isinstance(self.Z, StoredRows) and order != list(range(len(order))):
-                raise InputError(f"{self.path} has its feature columns in another order. Write them alike.")
             z = self.Z if order == list(range(len(order))) else self.Z[:, order]
             return replace(self, Z=z, features=list(names))
         if self.Z.shape[1] != n_features:
@@ -253,12 +246,6 @@ def apply_removal(remover: Remover, table: Table) -> Table:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "X does not have valid feature names")  # they were matched above
         return replace(table, Z=remover._cleaned(table.Z))
-
-
-def within(memory: str, *tables: Table) -> list[Table]:
-    """Tables whose rows stay in their files, with a shared memory budget."""
-    shares = divide(parse_size(memory), [table.Z.budget for table in tables])
-    return [replace(table, Z=table.Z.with_memory(share)) for table, share in zip(tables, shares, strict=True)]
 
 
 def load_npy(path: Path, what: str, *, mapped: bool = False) -> Array:

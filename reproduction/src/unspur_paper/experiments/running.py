@@ -24,7 +24,7 @@ from tqdm.auto import tqdm
 
 from unspur._version import __version__
 from unspur.exceptions import InputError
-from unspur.io.dask_tables import connected, worker_command
+from unspur_paper.experiments.cluster import connected, worker_command
 from unspur_paper.experiments.errors import RunStoppedError
 from unspur_paper.experiments.records import Record, RecordStore, canonical
 
@@ -195,7 +195,7 @@ def _on_cores(compute: Compute, tasks: Sequence[Task], jobs: int) -> Generator[_
 
 def _on_cluster(compute: Compute, tasks: Sequence[Task], address: str) -> Generator[_Outcome, None, None]:
     """Cells on the workers of a Dask scheduler, which looks after workers that are lost."""
-    with connected(address, default=False) as client:
+    with connected(address) as client:
         from distributed import as_completed
 
         _expect_single_threads(client, address)
