@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import platform
-import subprocess
-import sys
 import threading
 import time
 
@@ -14,7 +10,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from unspur import JSE, LEACE, RobustClassifier
-from unspur._resources import map_blocks, one_blas_thread, one_scipy_thread
+from unspur._resources import map_blocks, one_blas_thread, usual_threads
 from unspur.datasets import make_toy
 from unspur.exceptions import UnspurError
 from unspur.heads import GroupWeighted
@@ -129,52 +125,8 @@ def test_an_error_in_a_block_reaches_the_caller():
 @pytest.mark.usefixtures("two_threads")
 def test_contexts_may_be_nested():
     with one_blas_thread():
-        with one_scipy_thread(), one_blas_thread():
+        with one_blas_thread():
             assert blas_threads() == 1
         assert blas_threads() == 1
-        assert one_blas_thread.usual == 2
+        assert usual_threads() == 2
     assert blas_threads() == 2
-
-
-@pytest.mark.usefixtures("two_threads")
-def test_contexts_that_overlap_give_all_threads_back():
-    """As those of two threads may, of which one begins before and ends before the other."""
-    scipy, blas = one_scipy_thread(), one_blas_thread()
-    scipy.__enter__()
-    blas.__enter__()
-    scipy.__exit__(None, None, None)
-    assert blas_threads() == 1
-    blas.__exit__(None, None, None)
-    assert {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"} == {2}
-
-
-FAULTS = """
-import resource
-import numpy as np
-from unspur._resources import keep_small_blocks
-
-def faults():
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(20):
-        np.ones(2**19)  # 4 MB
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-faults()
-print(faults(), keep_small_blocks(), faults() and faults())
-"""
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="an order to glibc")
-def test_temporary_arrays_are_not_given_back_to_the_system_between_blocks():
-    def counted(**order):
-        plain = {name: value for name, value in os.environ.items() if name != "MALLOC_TRIM_THRESHOLD_"}
-        done = subprocess.run(
-            [sys.executable, "-c", FAULTS], env=plain | order, capture_output=True, text=True, check=True
-        )
-        before, was_ordered, after = done.stdout.split()
-        return int(before), was_ordered, int(after)
-
-    before, was_ordered, after = counted(MALLOC_TRIM_THRESHOLD_="65536")  # as Dask starts its workers
-    assert was_ordered == "True"
-    assert after < before / 5
-    assert counted()[1] == "False"  # nothing is changed where there is no order

@@ -42,10 +42,9 @@ ADAPTERS = {
     "rows/torch.py": {"torch"},
     "rows/dask.py": {"cloudpickle", "dask"},
     "surgery/modules.py": {"torch"},
-    "solvers/fused_kernel.py": {"triton"},
 }
 #: Libraries that are not declared, and where they come from.
-BROUGHT = {"cloudpickle": "dask", "triton": "torch, where there is a GPU; without it sums take the plain path"}
+BROUGHT = {"cloudpickle": "dask"}
 
 
 def python(*arguments: str, check: bool = True, **options) -> subprocess.CompletedProcess:

@@ -1,12 +1,12 @@
 """Operations that NumPy and torch spell differently, so that every statistic is written once for both.
 
-Operators, slices and in-place arithmetic are the same in both libraries; the rest is here. For NumPy each helper costs
-a fraction of a microsecond, and none imports torch: a tensor brings its library along. No helper reads values on a
-device, which would have to wait for it.
+Operators, slices and in-place arithmetic are the same in both libraries; the rest is here. A tensor brings its library
+along, so nothing here imports torch before there is one. No helper but `result_to_host` waits for a device.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,17 +18,15 @@ import numpy as np
 from unspur._typing import Array, FloatArray, IntArray
 from unspur.exceptions import InputError
 
-#: From this many numbers on, matrix-vector products one by one beat one product with a thin matrix (OpenBLAS packs
-#: the large operand first, which costs as much as the product itself).
-MIN_MATVEC_SIZE = 2**17
-#: ... as long as there are few of them.
-MAX_MATVECS = 6
+#: From this many numbers on, a few matrix-vector products one by one are faster than a product with a thin matrix,
+#: for which OpenBLAS copies the large operand first.
+MIN_MATVEC_SIZE, MAX_MATVECS = 2**17, 6
 #: Sums by code of at least so many lines into at most so many columns are one product with a one-hot matrix.
 MIN_ONE_HOT_LINES, MAX_ONE_HOT_WIDTH = 4, 8
-#: Rows of a tensor whose products are summed in their own dtype; sums of chunks are added in that of the result.
+#: Rows of a tensor whose products are summed in float32; sums of chunks are added in float64.
 CHUNK_ROWS = 2048
-#: What DLPack calls memory of a CUDA device.
-DLPACK_CUDA = 2
+#: Parts of half precision that together hold a float32, and the exponent that the largest number of a line gets.
+N_PARTS, PART_EXPONENT, MAX_EXPONENT = 3, 12, 120
 #: Relative rounding error of types that are widened before rows are summed.
 HALF_PRECISION = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 #: Looked up once for each type of array: asking takes some microseconds, and a sum asks often.
@@ -43,97 +41,49 @@ def namespace(x: Array) -> Any:
         return _namespaces.setdefault(type(x), array_api_compat.array_namespace(x))
 
 
+def is_instance(x: Any, library: str, class_name: str | None = None) -> bool:
+    """Whether `x` is an instance of a class of `library`, without importing it."""
+    return any(
+        base.__module__.partition(".")[0] == library and class_name in (None, base.__name__) for base in type(x).__mro__
+    )
+
+
 def is_tensor(x: Any) -> bool:
     """Whether `x` is a torch tensor; imports nothing."""
     return is_instance(x, "torch", "Tensor")
 
 
-def is_instance(x: Any, library: str, class_name: str | None = None) -> bool:
-    """Whether `x` is an instance of a class of `library`, without importing it."""
-    for base in type(x).__mro__:
-        if base.__module__.partition(".")[0] == library and class_name in (None, base.__name__):
-            return True
-    return False
-
-
 def require_dense(x: Any) -> None:
-    """Raise InputError for sparse, nested, quantised and meta arrays: each entry needs a plain value."""
-    if not is_tensor(x):
-        if is_instance(x, "scipy") and hasattr(x, "toarray"):
+    """Raise InputError for sparse arrays and tensors: each entry needs a plain value."""
+    if is_tensor(x):
+        if x.is_nested or x.is_quantized or x.device.type == "meta" or str(x.layout) != "torch.strided":
             raise InputError(
-                f"Got a sparse {type(x).__name__} of shape {x.shape}; dense values are needed. Pass .toarray() of it, "
-                "or fewer components of it (sklearn.decomposition.TruncatedSVD)."
+                f"Got a tensor of {x.dtype} on {x.device} that is sparse, nested, quantised or without values. Pass a "
+                "dense tensor of plain numbers, such as .to_dense() of it."
             )
-        return
-    if x.is_nested:
-        raise InputError("Got a nested tensor, whose rows differ in length; rows must be of shape (n, d). Pool them.")
-    kind, shape = str(x.dtype).removeprefix("torch."), tuple(x.shape)
-    if x.device.type == "meta":
+    elif is_instance(x, "scipy") and hasattr(x, "toarray"):
         raise InputError(
-            f"Got a tensor of {kind} and shape {shape} on the device 'meta', which has no values. Load the weights of "
-            "the network, and compute on a device that has memory."
+            f"Got a sparse {type(x).__name__} of shape {x.shape}; rows are dense. Pass .toarray() of it, or fewer "
+            "components of it (sklearn.decomposition.TruncatedSVD)."
         )
-    if x.is_quantized:
-        raise InputError(f"Got a quantised tensor ({kind}) of shape {shape}. Pass .dequantize() of it.")
-    if str(x.layout) != "torch.strided":
-        layout = str(x.layout).removeprefix("torch.").replace("_", " ").strip()
-        raise InputError(f"Got a tensor of shape {shape} in the layout {layout}; pass .to_dense() of it.")
-
-
-def as_tensor(x: Any) -> Any:
-    """A CUDA array of another library (CuPy, JAX) as a tensor that shares its memory; anything else unchanged.
-
-    Sparse arrays and tensors without values are an InputError.
-    """
-    require_dense(x)
-    device = None if is_tensor(x) else getattr(x, "__dlpack_device__", None)
-    if device is None or device()[0] != DLPACK_CUDA:
-        return x
-    try:
-        from torch.utils.dlpack import from_dlpack
-    except ImportError:  # then NumPy is asked, for which the library itself copies, or says why not
-        return x
-    return from_dlpack(x)
-
-
-def to_original_type(result: Any, x: Any) -> Any:
-    """Undo `as_tensor`: a tensor as an array of the library of `x`; anything else unchanged."""
-    if not is_tensor(result) or is_tensor(x):
-        return result
-    return array_api_compat.array_namespace(x).from_dlpack(result)
 
 
 def to_numpy(x: Any) -> Any:
     """A tensor as a NumPy array (bfloat16, which NumPy lacks, as float32); anything else unchanged.
 
-    Masked values of an array become missing ones: NaN, NaT or None.
+    Masked values of an array become missing ones: NaN, or None where there is no NaN.
     """
-    x = as_tensor(x)
+    require_dense(x)
     if np.ma.isMaskedArray(x):
-        if not np.ma.getmaskarray(x).any():
-            return x.data
-        missing = {"f": np.nan, "m": "NaT", "M": "NaT"}.get(x.dtype.kind)
-        plain = x.data.astype(object if missing is None else x.dtype)
-        plain[np.ma.getmaskarray(x)] = missing
+        mask = np.ma.getmaskarray(x)
+        plain = x.data if not mask.any() else x.data.astype(x.dtype if x.dtype.kind == "f" else object)
+        if mask.any():
+            plain[mask] = np.nan if x.dtype.kind == "f" else None
         return plain
     if not is_tensor(x):
         return x
     plain = x.detach().cpu()
     return (plain.float() if str(plain.dtype) == "torch.bfloat16" else plain).numpy()
-
-
-def to_device(host: Array, x: Array) -> Array:
-    """A NumPy array on the device of `x`, in its own dtype."""
-    if isinstance(x, np.ndarray):
-        return host
-    return _sent(host, x)
-
-
-def to_device_like(host: Array, x: Array) -> Array:
-    """A NumPy array on the device and in the dtype of `x`; copied only if necessary."""
-    if isinstance(x, np.ndarray):
-        return host.astype(x.dtype, copy=False)
-    return _sent(host, x).to(x.dtype)
 
 
 def to_python(value: Any) -> Any:
@@ -151,11 +101,43 @@ def is_missing(value: Any) -> bool:
         return True
 
 
-def _sent(host: Array, x: Array) -> Array:
-    """A NumPy array on the device of a tensor, without waiting for what the device is doing."""
+def renumbered(codes: Array) -> IntArray:
+    """Codes 0, 1, … without gaps, shape (n,), in the order of the values."""
+    return np.unique(codes, return_inverse=True)[1].reshape(-1).astype(np.intp)
+
+
+# Between the host and a device
+
+
+def to_device(host: Array, x: Array) -> Array:
+    """A NumPy array on the device of `x`, in its own dtype, without waiting for what the device is doing."""
+    if isinstance(x, np.ndarray):
+        return host
     # Torch warns of arrays that cannot be written.
     plain = host if host.flags.c_contiguous and host.flags.writeable else host.copy(order="C")
     return namespace(x).from_numpy(plain).to(x.device, non_blocking=True)
+
+
+def to_device_like(host: Array, x: Array) -> Array:
+    """A NumPy array on the device and in the dtype of `x`; copied only if necessary."""
+    return host.astype(x.dtype, copy=False) if isinstance(x, np.ndarray) else to_device(host, x).to(x.dtype)
+
+
+def result_to_host(value: Any) -> Any:
+    """The value of a statistic with its tensors as NumPy arrays, those of floating-point numbers in float64.
+
+    Takes tensors, and lists, tuples and dataclasses of them. A tensor of no dimension becomes a number.
+    """
+    if is_tensor(value):
+        return (value.double() if value.is_floating_point() else value).cpu().numpy()[()]
+    if isinstance(value, list | tuple):
+        return type(value)([result_to_host(part) for part in value])
+    if hasattr(value, "__dataclass_fields__"):
+        return type(value)(*(result_to_host(getattr(value, name)) for name in value.__dataclass_fields__))
+    return value
+
+
+# Arithmetic
 
 
 def cast(x: Array, kind: np.dtype[Any] | type) -> Array:
@@ -172,32 +154,12 @@ def rounded(x: Array, kind: str) -> Array:
     return x.to(getattr(namespace(x), kind)).to(x.dtype)
 
 
-def astype_like(x: Array, other: Array) -> Array:
-    """`x` in the dtype of `other`, an array of the same library; copied only if necessary."""
-    return x.astype(other.dtype, copy=False) if isinstance(x, np.ndarray) else x.to(other.dtype)
-
-
-def arange_like(n: int, x: Array) -> Array:
-    """0, 1, …, n − 1 on the device of `x`."""
-    return np.arange(n) if isinstance(x, np.ndarray) else namespace(x).arange(n, device=x.device)
-
-
-def empty(shape: tuple[int, ...], x: Array) -> Array:
-    """An uninitialised array on the device and in the dtype of `x`."""
-    return np.empty(shape, x.dtype) if isinstance(x, np.ndarray) else x.new_empty(shape)
-
-
-def empty64(shape: tuple[int, ...] | int, x: Array) -> FloatArray:
-    """An uninitialised float64 array on the device of `x`."""
+def empty64(shape: tuple[int, ...] | int, x: Array, kind: type = np.float64) -> FloatArray:
+    """An uninitialised array on the device of `x`, of float64 or of another NumPy type."""
     if isinstance(x, np.ndarray):
-        return np.empty(shape)
-    filled: FloatArray = x.new_empty(shape, dtype=namespace(x).float64)  # what it is once it is on the host
+        return np.empty(shape, kind)
+    filled: FloatArray = x.new_empty(shape, dtype=getattr(namespace(x), kind.__name__))  # what it is once on the host
     return filled
-
-
-def sum64(x: Array, axis: int) -> Array:
-    """Sum along one axis, in float64."""
-    return x.sum(axis, dtype=np.float64 if isinstance(x, np.ndarray) else namespace(x).float64)
 
 
 def at_least(x: Array, least: float) -> Array:
@@ -213,18 +175,14 @@ def take_rows(x: Array, which: Array) -> Array:
     return namespace(x).stack([x[int(i)] for i in which])
 
 
-def columns_at(table: FloatArray, codes: Array, x: Array) -> Array:
-    """Columns of a small table on the host by code, shape (k, m), on the device and in the dtype of `x`."""
-    if isinstance(x, np.ndarray):
-        return table.astype(x.dtype, copy=False).take(codes, axis=1)
-    return to_device_like(table, x)[:, codes]
-
-
 def take_along(x: Array, column: Array) -> Array:
     """Entry ``x[i, column[i]]`` of every row, shape (m,)."""
-    if isinstance(x, np.ndarray):
-        return x[np.arange(len(column)), column]
-    return x.gather(1, column[:, None])[:, 0]
+    return x[np.arange(len(column)), column] if isinstance(x, np.ndarray) else x.gather(1, column[:, None])[:, 0]
+
+
+def rows_at(x: Array, rows: Any) -> Array:
+    """Rows of an array by slice or by an index array on the host."""
+    return x[rows] if isinstance(x, np.ndarray) or isinstance(rows, slice) else x[to_device(rows, x)]
 
 
 def sum_by(codes: Array, values: Array, width: int) -> Array:
@@ -235,18 +193,73 @@ def sum_by(codes: Array, values: Array, width: int) -> Array:
         return sums
     if isinstance(values, np.ndarray) and (width > MAX_ONE_HOT_WIDTH or len(values) < MIN_ONE_HOT_LINES):
         return np.stack([np.bincount(codes, weights=line, minlength=width) for line in values])
-    # For tensors never bincount, which waits for the device to say how long its result is and adds in no fixed order.
+    # Not bincount for tensors: it waits for the device to know its length, and adds in no fixed order.
     return values @ to_device(np.eye(width), values)[codes]
 
 
-def renumbered(codes: Array) -> IntArray:
-    """Codes 0, 1, … without gaps, shape (n,), in the order of the values."""
-    return np.unique(codes, return_inverse=True)[1].reshape(-1).astype(np.intp)
+# Products of rows z (m, d) with a few lines: w zᵀ (k, m) of weights, r z (k, d) of residuals
 
 
-def rows_at(x: Array, rows: Any) -> Array:
-    """Rows of an array by slice or by an index array on the host."""
-    return x[rows] if isinstance(x, np.ndarray) or isinstance(rows, slice) else x[to_device(rows, x)]
+def forward(z: Array, weights: Array, out: Array) -> None:
+    """``weights @ z.T`` into `out` of shape (k, m), for `weights` (k, d) in at least the dtype of `z` (m, d)."""
+    if not isinstance(z, np.ndarray):
+        weights = to_device(weights, z) if isinstance(weights, np.ndarray) else weights
+        out[:] = _half_product(weights, z.T) if z.dtype.itemsize < 4 else weights.to(z.dtype) @ z.T
+        return
+    weights = weights.astype(z.dtype, copy=False)
+    if len(weights) > MAX_MATVECS or z.size < MIN_MATVEC_SIZE:
+        out[:] = (z @ weights.T).T  # a third faster than weights @ z.T for a dozen of them
+    else:
+        for line, vector in zip(out, weights, strict=True):
+            line[:] = z @ vector
+
+
+def backward(z: Array, residual: Array, out: Array) -> None:
+    """``residual @ z`` into `out` of shape (k, d), for `residual` (k, m) in at least the dtype of `z` (m, d)."""
+    if not isinstance(z, np.ndarray):
+        product = _half_product if z.dtype.itemsize < 4 else lambda r, rows: r.to(rows.dtype) @ rows
+        # Blocks may have a million rows: too many to sum products in float32.
+        whole = len(z) // CHUNK_ROWS * CHUNK_ROWS
+        out[:] = product(residual[:, whole:], z[whole:])
+        if whole:
+            parts = residual[:, :whole].reshape(len(residual), -1, CHUNK_ROWS).transpose(0, 1)
+            out += product(parts, z[:whole].reshape(-1, CHUNK_ROWS, z.shape[1])).sum(0, dtype=out.dtype)
+        return
+    residual = residual.astype(z.dtype, copy=False)
+    if len(residual) > MAX_MATVECS or z.size < MIN_MATVEC_SIZE:
+        out[:] = residual @ z
+    else:
+        for line, vector in zip(out, residual, strict=True):
+            line[:] = vector @ z
+
+
+def _half_product(lines: Array, z: Array) -> Array:
+    """``lines @ z`` in float32, for `lines` (…, k, m) of any precision and half-precision `z` (…, m, d) on a GPU.
+
+    Each line is a power of two times the sum of `N_PARTS` lines of half precision, so tensor cores lose no digits.
+    """
+    xp, k = namespace(z), lines.shape[-2]
+    exponent = (PART_EXPONENT - xp.frexp(abs(lines).amax(-1, keepdim=True)).exponent).clamp(max=MAX_EXPONENT)
+    rest, parts = xp.ldexp(lines, exponent), []
+    for _ in range(N_PARTS):
+        parts.append(rest.to(z.dtype))
+        rest = rest - parts[-1]
+    product = xp.bmm if lines.ndim == 3 else xp.mm
+    found = product(xp.concat(parts, axis=-2), z, out_dtype=xp.float32)
+    return xp.ldexp(sum(found.split(k, dim=-2)), -exponent)
+
+
+@functools.cache
+def multiplies_halves(device: str, kind: Any) -> bool:
+    """Whether torch multiplies half-precision numbers on a device with results in float32, as CUDA does since 2.8."""
+    import torch
+
+    numbers = torch.ones((16, 16), dtype=kind, device=device)
+    try:
+        torch.mm(numbers, numbers, out_dtype=torch.float32)
+    except (TypeError, RuntimeError):  # NotImplementedError is one
+        return False
+    return True
 
 
 @contextmanager
@@ -261,71 +274,17 @@ def exact_products(x: Array) -> Iterator[None]:
         return
     import torch
 
-    backends = (torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None))
-    if hasattr(torch.backends.cuda.matmul, "fp32_precision"):
-        name, exact = "fp32_precision", "ieee"
-    else:  # before torch 2.9
-        name, exact = "allow_tf32", False  # type: ignore[assignment]
-    given = [(backend, getattr(backend, name)) for backend in backends if hasattr(backend, name)]
-    if all(setting == exact for _, setting in given):
-        yield
-        return
+    matmul = torch.backends.cuda.matmul
+    name, exact = ("fp32_precision", "ieee") if hasattr(matmul, "fp32_precision") else ("allow_tf32", False)
+    backends = [one for one in (matmul, getattr(torch.backends.mkldnn, "matmul", None)) if hasattr(one, name)]
+    given = [getattr(backend, name) for backend in backends]
     try:
-        for backend, _ in given:
+        for backend in backends:
             setattr(backend, name, exact)
         yield
     finally:
-        for backend, setting in given:
+        for backend, setting in zip(backends, given, strict=True):
             setattr(backend, name, setting)
-
-
-def result_to_host(value: Any) -> Any:
-    """The value of a statistic on the host, with floating-point tensors as float64 arrays, in a single transfer.
-
-    Takes tensors, numbers, NumPy arrays, and lists, tuples and dataclasses of them; integers and booleans keep their
-    dtype, and a zero-dimensional tensor becomes a number.
-    """
-    tensors = list(_tensors(value))
-    return _replaced(value, iter(_transferred(tensors))) if tensors else value
-
-
-def _tensors(value: Any) -> Iterator[Any]:
-    """The tensors of a nested value, in order."""
-    if is_tensor(value):
-        yield value
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from _tensors(part)
-    elif hasattr(value, "__dataclass_fields__"):
-        for name in value.__dataclass_fields__:
-            yield from _tensors(getattr(value, name))
-
-
-def _replaced(value: Any, arrays: Iterator[Any]) -> Any:
-    """The same nested value with its tensors replaced, in order."""
-    if is_tensor(value):
-        return next(arrays)
-    if isinstance(value, list | tuple):
-        return type(value)([_replaced(part, arrays) for part in value])
-    if hasattr(value, "__dataclass_fields__"):
-        return type(value)(*(_replaced(getattr(value, name), arrays) for name in value.__dataclass_fields__))
-    return value
-
-
-def _transferred(tensors: list[Any]) -> list[Any]:
-    """Tensors of one device as NumPy arrays, packed into bytes so that there is one transfer."""
-    xp = namespace(tensors[0])
-    wide = [(tensor.to(xp.float64) if tensor.is_floating_point() else tensor).contiguous() for tensor in tensors]
-    if len(wide) == 1:
-        return [wide[0].cpu().numpy()[()]]
-    packed = xp.concat([tensor.view(-1).view(xp.uint8) for tensor in wide]).cpu().numpy()
-    arrays, start = [], 0
-    for tensor in wide:
-        kind = np.dtype(str(tensor.dtype).removeprefix("torch."))
-        size = tensor.numel() * kind.itemsize
-        arrays.append(packed[start : start + size].copy().view(kind).reshape(tuple(tensor.shape))[()])
-        start += size
-    return arrays
 
 
 def by_rows(function: Any, x: Array, out: Array, numbers: int = 2**25) -> Array:
@@ -339,38 +298,3 @@ def by_rows(function: Any, x: Array, out: Array, numbers: int = 2**25) -> Array:
         rows = slice(start, start + step)
         out[rows] = function(x[rows].to(work))
     return out
-
-
-def forward(z: Array, vectors: Array, out: Array) -> None:
-    """``vectors @ z.T`` into `out` of shape (k, m), for `vectors` (k, d) in the dtype of `z` (m, d)."""
-    if not isinstance(z, np.ndarray):
-        out[:] = vectors @ z.T
-    elif len(vectors) > MAX_MATVECS or z.size < MIN_MATVEC_SIZE:
-        out[:] = (z @ vectors.T).T  # a third faster than vectors @ z.T for a dozen of them
-    else:
-        for line, vector in zip(out, vectors, strict=True):
-            line[:] = z @ vector
-
-
-def backward(z: Array, vectors: Array, out: Array) -> None:
-    """``vectors @ z`` into `out` of shape (k, d), for `vectors` (k, m) in the dtype of `z` (m, d)."""
-    if not isinstance(z, np.ndarray):
-        _backward_in_chunks(z, vectors, out)
-    elif len(vectors) > MAX_MATVECS or z.size < MIN_MATVEC_SIZE:
-        out[:] = vectors @ z
-    else:
-        for line, vector in zip(out, vectors, strict=True):
-            line[:] = vector @ z
-
-
-def _backward_in_chunks(z: Array, vectors: Array, out: Array) -> None:
-    """`backward` for tensors, whose blocks may have a million rows: too many to sum products in float32."""
-    k, m = vectors.shape
-    chunks = m // CHUNK_ROWS
-    whole = chunks * CHUNK_ROWS
-    out[:] = vectors[:, whole:] @ z[whole:]
-    if chunks:
-        parts = vectors[:, :whole].reshape(k, chunks, CHUNK_ROWS).transpose(0, 1) @ z[:whole].reshape(
-            chunks, CHUNK_ROWS, -1
-        )
-        out += parts.sum(0, dtype=out.dtype)

@@ -17,7 +17,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval, Options, StrOptions
 from sklearn.utils.validation import validate_data
 
-from unspur._arrays import as_tensor, is_instance, to_numpy
+from unspur._arrays import is_instance, require_dense, to_numpy
 from unspur._reading import column_faults
 from unspur._text import brief, is_number
 from unspur._typing import Array, FloatArray
@@ -65,11 +65,8 @@ NON_TEXT_NAMES_ATTR = "_column_names_in"
 
 
 def check_rows(estimator: BaseEstimator, X: Array, *, reset: bool) -> Array:
-    """Rows as a two-dimensional floating-point array, copied only if necessary, on their own backend.
-
-    CUDA arrays of libraries other than torch become tensors that share their memory.
-    """
-    X = as_tensor(X)
+    """Rows as a two-dimensional floating-point array, copied only if necessary, on their own backend."""
+    require_dense(X)
     if backend_of(X) != "memory":
         return _checked_elsewhere(estimator, X, reset=reset)
     if isinstance(X, str | PathLike):

@@ -1,15 +1,13 @@
 # ruff: noqa: ARG002 — every source is made with a folder, whether it needs one or not
 """Rows in tensors: the contract, what travels, how exact sums are, and that fits do not care where their rows are."""
 
-import importlib
-import importlib.util
 import warnings
-from types import ModuleType
+from functools import partial
 
+import array_api_compat.torch
 import numpy as np
 import pytest
 import torch
-from torch.overrides import TorchFunctionMode
 
 from tests.probing import quick_probes
 from tests.rows.contract import D, N, RowSourceContract
@@ -29,15 +27,13 @@ from unspur import (
     AffineMap,
     GroupDRO,
     GroupWeighted,
-    _arrays,
 )
-from unspur._arrays import by_rows, exact_products, is_tensor, result_to_host, to_numpy
+from unspur._arrays import by_rows, exact_products, is_tensor, to_numpy
 from unspur.clusters import row_hashes
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, NotFiniteError
 from unspur.rows import MemoryRows, RowLabels, Weighting, backends, rows_of
 from unspur.rows.torch import TorchRows
-from unspur.solvers import fused
 from unspur.solvers.held_out_losses import (
     ColumnScore,
     FoldScore,
@@ -53,11 +49,6 @@ from unspur.solvers.statistics import CellCounts, Covariances, Moments, count_no
 from unspur.subspace import Subspace
 
 NO_GPU = "NO GPU HERE: what is promised of tensors on a GPU was not checked"
-# Triton chooses between compiler and interpreter when it is imported, and other tests may import it first.
-if importlib.util.find_spec("triton") is not None and not torch.cuda.is_available():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TRITON_INTERPRET", "1")
-        importlib.import_module("triton.language")
 on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason=NO_GPU)
 DEVICES = ["cpu", pytest.param("cuda", marks=on_a_gpu)]
 
@@ -230,76 +221,6 @@ def test_large_logits_neither_overflow_nor_lose_their_digits():
         here, there = (loss_and_probability(x, target) for x in (t, torch.tensor(t)))
         for a, b in zip(here, there, strict=True):
             assert np.all(np.abs(b.numpy() - a) <= 1e-13 * np.maximum(1, np.abs(t)))
-
-
-class Travels(TorchFunctionMode):
-    """Counts what makes the host wait for a device: transfers to it, and tests of values that are on it."""
-
-    WAITING = (
-        "cpu",
-        "item",
-        "tolist",
-        "numpy",
-        "nonzero",
-        "__bool__",
-        "__float__",
-        "__int__",
-        "__index__",
-        "__contains__",
-    )
-
-    def __init__(self):
-        self.seen = []
-
-    def __torch_function__(self, function, types, args=(), kwargs=None):
-        name = getattr(function, "__name__", "")
-        if name in self.WAITING:
-            self.seen.append(name)
-        return function(*args, **(kwargs or {}))
-
-
-def waits(work) -> list[str]:
-    with Travels() as mode:
-        work()
-    return [name for name in mode.seen if name != "numpy"]  # of what is on the host already
-
-
-@pytest.mark.parametrize("name", STATISTICS)
-def test_a_sum_waits_for_the_device_once(name):
-    rows = TorchRows(torch.tensor(Z), COLUMNS, block_rows=100)
-    rows.sum(STATISTICS[name])  # columns are in place
-    assert waits(lambda: rows.sum(STATISTICS[name])) == ["cpu"]
-
-
-def test_statistics_that_wait_in_every_block_would_be_seen():
-    rows = TorchRows(torch.tensor(Z), COLUMNS, block_rows=100)
-    assert waits(lambda: rows.sum(lambda block: float(block.z.sum()))).count("__float__") == 7
-    assert waits(lambda: rows.sum(lambda block: 1.0 if (block.z.sum() > 0) else 0.0)).count("__bool__") == 7
-
-
-def test_a_projection_waits_once_however_many_blocks_it_has():
-    rows = TorchRows(torch.tensor(Z), COLUMNS, block_rows=100)
-    assert waits(lambda: rows.project(np.eye(WIDTH)[:, :2], CENTRE)) == ["__bool__"]
-
-
-def test_minibatches_are_those_of_rows_in_memory():
-    here, there = MemoryRows(Z, COLUMNS), TorchRows(torch.tensor(Z), COLUMNS)
-    batches = [rows.minibatches(33, np.random.default_rng(5), WEIGHTING) for rows in (here, there)]
-    for a, b in zip(*batches, strict=True):
-        for name in ("z", "targets", "cell", "weight"):
-            np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
-
-
-def test_results_of_any_shape_come_to_the_host_in_one_piece():
-    value = ([torch.arange(3), torch.tensor([True, False])], torch.tensor(2.5), 7, np.ones(2), torch.ones(2, 2).half())
-    with Travels() as mode:
-        found = result_to_host(value)
-    assert mode.seen.count("cpu") == 1
-    assert [part.dtype for part in found[0]] == [np.int64, bool]
-    assert found[0][0].tolist() == [0, 1, 2]
-    assert (found[1], type(found[1]), found[2]) == (2.5, np.float64, 7)
-    assert found[4].dtype == np.float64
-    assert found[4].shape == (2, 2)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -584,204 +505,39 @@ class TestOtherClasses:
         np.testing.assert_array_equal(frame.to_numpy(), expected)
 
 
-class Foreign:
-    """An array of another library on a device: it speaks DLPack, and NumPy must not look at it."""
+class HalfProducts:
+    """Stands for the products of a GPU: half precision in, float32 out."""
 
-    def __init__(self, tensor):
-        self.tensor = tensor
-        self.shape, self.dtype, self.ndim = tuple(tensor.shape), tensor.dtype, tensor.ndim
+    def __init__(self, monkeypatch):
+        self.calls = 0
+        for name in ("mm", "bmm"):
+            monkeypatch.setattr(array_api_compat.torch, name, partial(self.product, getattr(torch, name)))
+        monkeypatch.setattr("unspur.rows.torch.multiplies_halves", lambda *_: True)
 
-    def __dlpack__(self, **options):
-        return self.tensor.__dlpack__(**options)
-
-    def __dlpack_device__(self):
-        return self.tensor.__dlpack_device__()
-
-    def __array_namespace__(self, api_version=None):
-        return FOREIGN
-
-    def __array__(self, *given, **options):
-        raise TypeError("Implicit conversion to a NumPy array is not allowed.")
-
-    def __len__(self):
-        return len(self.tensor)
+    def product(self, plain, one, other, out_dtype=None):
+        assert one.dtype == other.dtype
+        self.calls += 1
+        return plain(one.to(out_dtype), other.to(out_dtype))
 
 
-FOREIGN = ModuleType("foreign")
-FOREIGN.from_dlpack = lambda other: Foreign(torch.from_dlpack(other))
-
-
-class TestArraysOfOtherLibraries:
-    @pytest.fixture(params=DEVICES)
-    def foreign(self, request, monkeypatch):
-        """Makes them, on a GPU or on the host, which then passes for one."""
-        monkeypatch.setattr(_arrays, "DLPACK_CUDA", int(torch.zeros(1, device=request.param).__dlpack_device__()[0]))
-        return lambda values: Foreign(torch.tensor(values, device=request.param))
-
-    def test_rows_labels_and_results_stay_with_their_library(self, foreign):
-        z, y, concept = (foreign(values) for values in (TOY.Z, TOY.y, TOY.concept))
-        for method in (LEACE(), JSE(cv=0.2, penalty=0.01, random_state=0)):
-            expected = method.fit(TOY.Z, TOY.y, concept=TOY.concept).transform(TOY.Z)
-            clean = method.fit(z, y, concept=concept, sample_weight=foreign(np.ones(800))).transform(z)
-            assert type(clean) is Foreign
-            assert clean.tensor.device == z.tensor.device
-            np.testing.assert_allclose(to_numpy(clean), expected, rtol=0, atol=1e-9)
-        held_out = {"X_val": foreign(JUDGES.Z), "y_val": foreign(JUDGES.y), "concept_val": foreign(JUDGES.concept)}
-        assert JSE(penalty=0.1).fit(z, y, concept=concept, **held_out).spurious_.dim
-        assert method.certificate(*held_out.values()).rows == 500
-
-    def test_heads_answer_in_the_library_of_the_rows_and_classes_in_numpy(self, foreign):
-        z, head = foreign(TOY.Z), ERM().fit(TOY.Z, TOY.y)
-        assert np.abs(ERM().fit(z, foreign(TOY.y)).coef_ - head.coef_).max() < 1e-6
-        for name in ("decision_function", "predict_proba"):
-            answer = getattr(head, name)(z)
-            assert type(answer) is Foreign
-            np.testing.assert_allclose(to_numpy(answer), getattr(head, name)(TOY.Z), rtol=0, atol=1e-9)
-        np.testing.assert_array_equal(head.predict(z), head.predict(TOY.Z))
-        assert head.score(z, foreign(TOY.y)) == head.score(TOY.Z, TOY.y)
-
-    def test_memory_is_shared(self, foreign):
-        z = foreign(Z)
-        assert _arrays.as_tensor(z).data_ptr() == z.tensor.data_ptr()
-
-    def test_arrays_on_the_host_are_left_to_numpy(self):
-        z = Foreign(torch.tensor(TOY.Z))
-        assert _arrays.as_tensor(z) is z
-        with pytest.raises(TypeError, match="not allowed"):
-            LEACE().fit(z, concept=TOY.concept)
-
-
-class TestFusedKernel:
-    @pytest.fixture
-    def place(self, monkeypatch):
-        """Where the kernel runs: on a GPU, else step by step in Triton's interpreter."""
-        if importlib.util.find_spec("triton") is None:
-            pytest.skip("NO TRITON HERE: the fused kernel was not checked against the plain path")
-        if torch.cuda.is_available():
-            return "cuda"
-        monkeypatch.setenv("TRITON_INTERPRET", "1")
-        return "cpu"
-
-    def both(self, statistic, z, columns, setting=None):
-        block = TorchRows(z, columns)._beside.block(z, slice(None))
-        exact = statistic(columns.block(to_numpy(z.double()), slice(None)))
-        return fused.fused_losses(statistic, block, setting), exact
-
-    @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-    @pytest.mark.parametrize(("n", "d"), [(1, 1), (37, 5), (19, 40), (5, 300)])
-    def test_gives_what_the_plain_path_gives_in_float64(self, place, n, d, kind):
-        draw = np.random.default_rng(n)
-        columns = RowLabels.of(
-            draw.integers(0, 2, n), draw.integers(0, 2, n), draw.uniform(0, 1, n), draw.integers(0, 3, n)
-        )
-        z = torch.tensor(draw.standard_normal((n, d)), device=place).to(kind)
-        for t, q in ((1, 2), (3, 1)):
-            statistic = LogisticLosses(
-                draw.standard_normal((t, q, d)),
-                draw.standard_normal((t, q)),
-                BOTH[-q:],
-                draw.uniform(0, 1, (t, 12)),
-                draw.standard_normal(d),
-            )
-            for setting in (fused.Setting.of(d), fused.Setting(2, 4, 1, 1, False)):
-                found, exact = self.both(statistic, z, columns, setting)
-                assert found.shape == (t, q, 2 + d)
-                np.testing.assert_allclose(found, exact, rtol=0, atol=2e-6 * np.abs(exact).max())
-
-    @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-    @pytest.mark.parametrize(("n", "d"), [(1, 1), (37, 5), (5000, 300)])
-    @pytest.mark.parametrize(("t", "q"), [(6, 2), (9, 2), (3, 1)])
-    def test_many_lines_are_those_of_the_plain_path_in_float64(self, place, n, d, t, q, kind):
-        if place == "cpu" and (kind == torch.bfloat16 or n > 100):
-            pytest.skip("Triton's interpreter has no products of bfloat16, and is slow")
-        draw = np.random.default_rng(n)
-        columns = RowLabels.of(
-            draw.integers(0, 2, n), draw.integers(0, 2, n), draw.uniform(0, 1, n), draw.integers(0, 3, n)
-        )
-        z = torch.tensor(draw.standard_normal((n, d)), device=place).to(kind)
-        statistic = LogisticLosses(
-            draw.standard_normal((t, q, d)) / np.sqrt(d),
-            draw.standard_normal((t, q)),
-            BOTH[-q:],
-            draw.uniform(0, 1, (t, 12)),
-            draw.standard_normal(d),
-        )
-        found, exact = self.both(statistic, z, columns)
-        assert found.shape == (t, q, 2 + d)
-        tolerance = 3e-5 if kind == torch.bfloat16 else 3e-6
-        np.testing.assert_allclose(found, exact, rtol=0, atol=tolerance * np.abs(exact).max())
-
-    def test_far_logits_neither_overflow_nor_become_nan(self, place):
-        z = torch.tensor([[-1e4], [-100.0], [100.0], [1e4]], device=place)
-        columns = RowLabels.of([0, 1, 0, 1], [1, 0, 0, 1])
-        statistic = LogisticLosses(np.ones((1, 2, 1)), np.zeros((1, 2)), BOTH, np.ones((1, 4)), np.zeros(1))
-        found, exact = self.both(statistic, z, columns)
-        np.testing.assert_allclose(found, exact, rtol=1e-6, atol=1e-30)
-
-    def test_sums_use_it(self, place, monkeypatch):
-        seen = []
-        monkeypatch.setattr(fused, "launched", lambda *given: seen.append(given) or torch.zeros(2, 2 + WIDTH))
-        TorchRows(torch.tensor(Z, device=place).float(), COLUMNS).sum(lines(1))
-        assert len(seen) == 1
-
-    @pytest.mark.parametrize(
-        ("statistic", "make"),
-        [
-            (lines(1), lambda z: z),
-            (lines(1, centred=True), lambda z: z.float()),
-            (lines(1), lambda z: z.float().T.contiguous().T),
-        ],
-        ids=["float64", "centred", "columns first"],
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("models", [1, 6])
+def test_half_products_of_a_gpu_keep_the_digits_of_weights_and_residuals(kind, models, monkeypatch):
+    """Errors against float64 on the same rows: 1e-6 in loss and gradient; weights of tiny rows are not lost."""
+    n, d, draw = 5000, 40, np.random.default_rng(4)
+    columns = RowLabels.of(draw.integers(0, 2, n), draw.integers(0, 2, n))
+    z = torch.tensor(draw.standard_normal((n, d)) + 0.5).to(kind)
+    weights = draw.standard_normal((models, 2, d)) * np.logspace(-9, 0, models)[:, None, None]
+    statistic = LogisticLosses(weights, np.zeros((models, 2)), BOTH, np.full((models, 4), 1e-12), np.zeros(d))
+    exact = TorchRows(z.double(), columns).sum(statistic)
+    plain = TorchRows(z, columns).sum(statistic)
+    products = HalfProducts(monkeypatch)
+    found = TorchRows(z, columns).sum(statistic)
+    assert products.calls
+    for sums in (plain, found):
+        np.testing.assert_allclose(sums[..., 0], exact[..., 0], rtol=1e-6)
+        np.testing.assert_allclose(sums[..., 1:], exact[..., 1:], rtol=0, atol=1e-6 * np.abs(exact[..., 1:]).max())
+    softmax = SoftmaxLoss(LinearLogits(weights[0], np.zeros(2), np.zeros(d)), Weighting(np.ones(4)))
+    np.testing.assert_allclose(
+        TorchRows(z, columns).sum(softmax), TorchRows(z.double(), columns).sum(softmax), rtol=1e-5, atol=1e-3
     )
-    def test_declines_what_it_is_not_made_for(self, place, statistic, make):
-        z = make(torch.tensor(Z, device=place))
-        assert self.both(statistic, z, COLUMNS)[0] is None
-        assert self.both(lines(1), torch.tensor(Z, device=place).float(), COLUMNS)[0] is not None
-
-    def test_without_triton_sums_take_the_plain_path(self, monkeypatch):
-        monkeypatch.setattr(fused, "_failed", None)
-        monkeypatch.setattr(fused, "runs_on", lambda _: True)
-        monkeypatch.setitem(__import__("sys").modules, "unspur.solvers.fused_kernel", None)
-        rows = TorchRows(torch.tensor(Z).float(), COLUMNS)
-        np.testing.assert_allclose(rows.sum(lines(1)), MemoryRows(Z, COLUMNS).sum(lines(1)), rtol=1e-4, atol=1e-3)
-        assert fused._failed == "triton is not installed"
-
-    def test_a_kernel_that_cannot_be_run_is_said_once_and_replaced(self, monkeypatch):
-        def broken(*given):
-            raise RuntimeError("no compiler")
-
-        monkeypatch.setattr(fused, "_failed", None)
-        monkeypatch.setattr(fused, "runs_on", lambda _: True)
-        monkeypatch.setattr(fused, "launched", broken)
-        rows = TorchRows(torch.tensor(Z).float(), COLUMNS)
-        with pytest.warns(fused.FusedWarning, match="no compiler"):
-            first = rows.sum(lines(1))
-        np.testing.assert_array_equal(rows.sum(lines(1)), first)
-
-    @pytest.mark.parametrize(
-        "error", [torch.cuda.OutOfMemoryError("no room"), RuntimeError("Triton Error [CUDA]: out of memory")], ids=repr
-    )
-    def test_a_device_that_is_full_for_a_moment_does_not_end_its_use(self, monkeypatch, error):
-        def full(*given):
-            raise error
-
-        monkeypatch.setattr(fused, "_failed", None)
-        monkeypatch.setattr(fused, "runs_on", lambda _: True)
-        monkeypatch.setattr(fused, "launched", full)
-        rows = TorchRows(torch.tensor(Z).float(), COLUMNS)
-        with pytest.warns(fused.FusedWarning, match="No memory is left on the device"):
-            found = rows.sum(lines(1))
-        np.testing.assert_allclose(found, MemoryRows(Z, COLUMNS).sum(lines(1)), rtol=1e-4, atol=1e-3)
-        seen = []
-        monkeypatch.setattr(fused, "launched", lambda *given: seen.append(given) or torch.zeros(2, 2 + WIDTH))
-        rows.sum(lines(1))
-        assert seen
-
-    @pytest.mark.parametrize("width", [1, 20, 128, 300, 512, 640, 768, 1000, 1024, 1536, 4096])
-    def test_pieces_hold_every_column_and_are_powers_of_two(self, width):
-        setting = fused.Setting.of(width)
-        head, tail = setting.pieces(width)
-        assert head + tail >= width
-        for number in (head, tail or 1, setting.rows, setting.warps):
-            assert number & (number - 1) == 0
-        assert head + tail <= max(2 * width, 32)

@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from unspur._files import atomic, disk_error, hold, reserve_space, staging_dir
 from unspur._reading import NUMBER, load_npy, read_json, require_kinds
-from unspur._resources import keep_freed_memory, peak_memory
+from unspur._resources import peak_memory
 from unspur._typing import Array, BoolArray
 from unspur._version import __version__
 from unspur.embed import store as store_files
@@ -84,7 +84,6 @@ def embed(
         work.tidy()
         return found
     work.folder.mkdir(parents=True, exist_ok=True)
-    keep_freed_memory()
     try:
         with hold(work.folder / LOCK):
             found = work.finished()  # while we waited for the lock, perhaps

@@ -17,7 +17,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import assert_all_finite, check_is_fitted, column_or_1d
 
-from unspur._arrays import by_rows, exact_products, is_tensor, to_device_like, to_numpy, to_original_type
+from unspur._arrays import by_rows, exact_products, is_tensor, to_device_like, to_numpy
 from unspur._data import LabelledData, decode_fit_arguments, fit_arguments, require_complete
 from unspur._resources import one_thread_if_small
 from unspur._typing import Array, FloatArray, IntArray
@@ -231,7 +231,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
 
             # A copy, since this head may be fitted again before the result is computed.
             return map_logits(z, partial(_of_logits, copy.copy(self), of_logits), width, np.dtype(kind))
-        return to_original_type(of_logits(self._logits(z)), X)
+        return of_logits(self._logits(z))
 
     def _logits(self, z: Array) -> Array:
         """Logits of rows on the host or on a device, shape (n,) or (n, n_classes)."""

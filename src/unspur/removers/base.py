@@ -22,7 +22,7 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted
 
-from unspur._arrays import to_numpy, to_original_type, to_python
+from unspur._arrays import to_numpy, to_python
 from unspur._files import Shapes, write_artifact
 from unspur._reading import NUMBER, require_kinds
 from unspur._resources import one_thread_if_small
@@ -332,8 +332,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def transform(self, X: Array) -> Array:
         """Rows with the concept removed, in their own dtype; a tensor returns a tensor on the same device.
 
-        A CUDA array of another library that speaks DLPack (CuPy, JAX) comes back as one of that library. With
-        `set_output` to a DataFrame rows come to the host, bfloat16 as float32.
+        With `set_output` to a DataFrame rows come to the host, bfloat16 as float32.
 
         A Dask array gives a lazy one with the same chunks. Its rows are not checked, so NaN and infinity are not
         refused: they stay in their rows.
@@ -350,7 +349,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
             return map_removal(z, self.removal_)
         require_finite(self, z)
-        return to_original_type(self.removal_(z), X)
+        return self.removal_(z)
 
     def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
         """Write the fitted remover to one safetensors file (no pickle); `unspur.load` reads it back."""

@@ -31,7 +31,6 @@ import dask
 import dask.array as da
 import numpy as np
 
-from unspur._resources import keep_small_blocks
 from unspur._typing import Array, IntArray
 from unspur.exceptions import ClusterLostError, InputError
 from unspur.rows.source import Block, LabelledRows, MemoryRows, RowLabels, RowSource, S, Weighting
@@ -392,7 +391,6 @@ def _opened(sent: Any) -> Any:
 
 
 def _summed(chunk: Array, labels: RowLabels, statistic: Any) -> Any:
-    keep_small_blocks()
     return _source(chunk, labels).sum(_opened(statistic))
 
 
@@ -422,7 +420,6 @@ def _with_address(
 ) -> tuple[str, S]:
     from distributed import get_worker
 
-    keep_small_blocks()
     return get_worker().address, function(numbers, parts, *same)
 
 

@@ -31,18 +31,14 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from unspur._arrays import (
-    arange_like,
-    astype_like,
     backward,
     cast,
-    columns_at,
-    empty,
     empty64,
     forward,
     namespace,
-    sum64,
     sum_by,
     take_rows,
+    to_device,
     to_device_like,
 )
 from unspur._resources import one_scipy_thread
@@ -129,14 +125,8 @@ class LogisticLosses:
 
     @property
     def thin(self) -> bool:
-        """Whether no copy of a block is made."""
+        """Whether rows are only multiplied, by `forward` and `backward`, and not copied."""
         return not self.centred
-
-    def fused(self, block: Block) -> FloatArray | None:
-        """The sums over all rows of a tensor in one pass, by the fused kernel; None if it cannot run."""
-        from unspur.solvers.fused import fused_losses, runs_on
-
-        return fused_losses(self, block) if runs_on(block.z.device) else None
 
     @property
     def shift(self) -> FloatArray:
@@ -148,22 +138,23 @@ class LogisticLosses:
         n_weightings, q, d = self.weights.shape
         n_models = n_weightings * q
         z = block.z - to_device_like(self.centre, block.z) if self.centred else block.z
-        logits = (empty64 if self.in_float64 else empty)((n_models, len(z)), z)
-        forward(z, to_device_like(self.weights.reshape(n_models, d), z), logits)
+        kind = np.float64 if self.in_float64 or z.dtype.itemsize == 8 else np.float32
+        logits = empty64((n_models, len(z)), z, kind)
+        forward(z, self.weights.reshape(n_models, d), logits)
         logits += to_device_like(self.shift.reshape(-1, 1), logits)
-        targets = astype_like(take_rows(block.targets, self.labels), logits)  # (q, m)
+        targets = cast(take_rows(block.targets, self.labels), kind)  # (q, m)
         losses, residual = loss_and_probability(logits.reshape(n_weightings, q, -1), targets)
-        omega = columns_at(self.factors, block.cell, logits)
-        omega *= astype_like(block.weight, logits)
+        omega = namespace(z).take(to_device_like(self.factors, logits), block.cell, axis=1)
+        omega *= cast(block.weight, kind)
         omega = omega[:, None]  # (weightings, 1, m)
         residual -= targets
         residual *= omega
         losses *= omega
         out = empty64((n_weightings, q, 2 + d), z)
-        out[..., 0] = sum64(losses, 2)
-        out[..., 1] = sum64(residual, 2)
+        out[..., 0] = namespace(z).sum(losses, axis=2, dtype=out.dtype)
+        out[..., 1] = namespace(z).sum(residual, axis=2, dtype=out.dtype)
         gradient = empty64((n_models, d), z)
-        backward(z, astype_like(residual.reshape(n_models, -1), z), gradient)
+        backward(z, residual.reshape(n_models, -1), gradient)
         out[..., 2:] = gradient.reshape(n_weightings, q, d)
         if not self.centred:
             out[..., 2:] -= out[..., 1, None] * to_device_like(self.centre, out)
@@ -232,7 +223,7 @@ def loss_and_residual(logits: Array, codes: Array) -> tuple[FloatArray, FloatArr
         loss, probability = loss_and_probability(logits, codes)
         return loss[0], probability - codes
     xp = namespace(logits)
-    own = (cast(codes, np.int64), arange_like(logits.shape[1], logits))
+    own = (cast(codes, np.int64), to_device(np.arange(logits.shape[1]), logits))
     shifted = logits - xp.max(logits, axis=0)  # the largest exponential is one: no overflow
     residual = xp.exp(shifted)
     total = residual.sum(0)
@@ -267,14 +258,14 @@ class LinearLogits:
     def of(self, z: Array) -> Array:
         """Logits of the result of `rows`."""
         logits = empty64((len(self.weights), len(z)), z)
-        forward(z, to_device_like(self.weights, z), logits)
+        forward(z, self.weights, logits)
         shift = self.intercepts if self.centred else self.intercepts - self.weights @ self.centre
         logits += to_device_like(shift[:, None], logits)
         return logits
 
     @property
     def thin(self) -> bool:
-        """Whether no copy of a block is made."""
+        """Whether rows are only multiplied, by `forward` and `backward`, and not copied."""
         return not self.centred and not self.in_float64
 
 
@@ -325,14 +316,14 @@ class SoftmaxLoss:
         out[0] = losses @ omega
         out[1 : 1 + k] = residual.sum(1)
         gradient = out[1 + k :].reshape(self.logits.weights.shape)
-        backward(z, astype_like(residual, z), gradient)
+        backward(z, residual, gradient)
         if not self.logits.centred:
             gradient -= out[1 : 1 + k, None] * to_device_like(self.logits.centre, out)
         return out
 
     @property
     def thin(self) -> bool:
-        """Whether no copy of a block is made."""
+        """Whether rows are only multiplied, by `forward` and `backward`, and not copied."""
         return self.logits.thin
 
 
@@ -609,7 +600,7 @@ class ManySoftmaxLosses:
 
     @property
     def thin(self) -> bool:
-        """Whether no copy of a block is made."""
+        """Whether rows are only multiplied, by `forward` and `backward`, and not copied."""
         return self.losses[0].thin
 
 

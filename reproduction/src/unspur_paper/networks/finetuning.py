@@ -29,7 +29,6 @@ import numpy as np
 from tqdm import tqdm
 
 from unspur._files import atomic, disk_error, hold
-from unspur._resources import keep_freed_memory
 from unspur._typing import Array, IntArray
 from unspur._version import __version__
 from unspur.embed.base import NetworkEncoder
@@ -100,7 +99,6 @@ def finetune(
     place = Path(folder)
     if encoder.training and Path(address).expanduser().resolve() == place.resolve():
         raise InputError(f"{place} holds the network that training would begin from; choose another folder.")
-    keep_freed_memory()
     try:
         place.mkdir(parents=True, exist_ok=True)
         with hold(place / LOCK):
