@@ -28,13 +28,13 @@ import numpy as np
 from unspur import audit
 from unspur.auditing import AuditedColumn, Estimate
 from unspur.compare import compare
-from unspur.embed import EmbeddingStore
-from unspur.embed.examples import TableExamples
 from unspur.embed.properties import content_properties
 from unspur_paper.datasets.celeba import CelebA
 from unspur_paper.datasets.multinli import MultiNLI
 from unspur_paper.datasets.negation import is_negated
 from unspur_paper.datasets.waterbirds import Birds, paste, read_scenes
+from unspur_paper.embedding.examples import TableExamples
+from unspur_paper.embedding.store import EmbeddingStore
 
 RESULTS = Path(__file__).parents[1] / "results" / "audits.json"
 PAGE = Path(__file__).parents[1] / "docs" / "audits.md"

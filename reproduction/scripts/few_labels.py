@@ -61,11 +61,11 @@ from scipy.stats import t as student
 from sklearn.base import clone
 
 from unspur import AFR, DFR, ERM, JTT, LEACE, GroupWeighted, RobustClassifier
-from unspur.embed.store import EmbeddingStore, is_store
 from unspur.exceptions import UnspurError
 from unspur.metrics import group_accuracy
 from unspur.selection import GRIDS, HEAD_PENALTIES, tune_head
 from unspur_paper.datasets.resampling import agreeing
+from unspur_paper.embedding.store import EmbeddingStore, is_store
 from unspur_paper.experiments.stores import store_folder
 from unspur_paper.rows import Rows
 

@@ -195,9 +195,9 @@ def finish_squares(source: str, root: Path, seed: int, path: Path) -> None:
 
 def embed_frozen(source: str, root: Path, seed: int, squares: Path, embeddings: Path) -> dict[str, Any]:
     """Embed all pictures by the network as it was downloaded."""
-    from unspur.embed.embedding import embed
-    from unspur.embed.registry import load_encoder
     from unspur_paper.datasets.squares import Squares
+    from unspur_paper.embedding.embedding import embed
+    from unspur_paper.embedding.registry import load_encoder
     from unspur_paper.experiments.stores import store_folder
 
     examples: Any = pictures(source, root, seed)
@@ -229,7 +229,7 @@ def build_made_up(tuned: bool) -> None:
     import numpy as np
     import torch
 
-    from unspur.embed.registry import Lite0
+    from unspur_paper.embedding.registry import Lite0
     from unspur_paper.networks.captured import CapturedSteps
     from unspur_paper.networks.finetuning import _Run
     from unspur_paper.networks.on_device import PicturesOnDevice
@@ -367,7 +367,7 @@ class Run:
 
     def plan(self) -> None:
         """Networks, and what they need before; of those that are there already only the cells."""
-        from unspur.embed.store import MANIFEST
+        from unspur_paper.embedding.store import MANIFEST
         from unspur_paper.experiments.records import RecordStore
 
         self.records = RecordStore(self.results / "records")

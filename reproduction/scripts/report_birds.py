@@ -18,13 +18,13 @@ from tqdm import tqdm
 
 from unspur import JSE
 from unspur._typing import Array
-from unspur.embed.registry import load_encoder
-from unspur.embed.store import read_manifest
 from unspur.exceptions import UnspurError
 from unspur.report.measuring import N_STEPS
 from unspur.report.page import build
 from unspur.report.views import ContentSubset
 from unspur_paper.datasets.waterbirds import Composites
+from unspur_paper.embedding.registry import load_encoder
+from unspur_paper.embedding.store import read_manifest
 from unspur_paper.experiments.draws import draw
 from unspur_paper.experiments.registry import DATASETS
 from unspur_paper.experiments.stores import EMBEDDINGS, found_folder

@@ -11,11 +11,11 @@ pytest.importorskip("PIL")
 from reproduction.tests.cli.programs import paper, unspur
 from reproduction.tests.datasets.birds import SPECIES, lay_birds, lay_published, lay_scenes
 from unspur.cli.report import row_content as shown
-from unspur.embed.registry import Grey, load_source, source_names
-from unspur.embed.store import EmbeddingStore
 from unspur.exceptions import InputError
 from unspur.io.files import read_table
 from unspur_paper.cli.embed import SOURCES
+from unspur_paper.embedding.registry import Grey, load_source, source_names
+from unspur_paper.embedding.store import EmbeddingStore
 
 
 @pytest.fixture(scope="module")
@@ -103,17 +103,3 @@ def test_a_store_of_a_dataset_shows_what_it_was_drawn_from(tmp_path):
         np.testing.assert_allclose(Grey()([pictures[i]])[0], table.Z[i], atol=1e-6)
     with pytest.raises(InputError, match="waterbirds needs root"):
         shown("waterbirds", table, None)
-
-
-def test_a_report_of_a_dataset_says_what_to_install_where_nothing_can_read_it(birds, tmp_path, monkeypatch):
-    store = tmp_path / "store"
-    unspur("embed", "waterbirds", "--root", birds, "--encoder", "grey-50", "--output", store)
-    command = ["report", store, "--task", "y", "--concept", "background", "--show", "waterbirds"]
-    assert "waterbirds needs --root" in unspur(*command, code=1)
-    monkeypatch.setattr("unspur.embed.registry._points", lambda _: {})
-    said = " ".join(unspur(*command, code=2).split())
-    assert f"{store} was made of waterbirds, which no installed package can read" in said
-    assert "pip install -e reproduction" in said
-    said = unspur("embed", "waterbirds", "--root", birds, "--encoder", "grey-50", "--output", store, code=2)
-    assert "There is no source 'waterbirds'" in said
-    assert "pip install -e reproduction" in said

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from unspur.embed.registry import grey_pixels
 from unspur.exceptions import GroupSizeError, InputError
 from unspur_paper.datasets.celeba import EYES, MOUTH, PRESETS, SIZES, CelebA, box_mask, draw, label
+from unspur_paper.embedding.registry import grey_pixels
 
 Image = pytest.importorskip("PIL.Image")
 

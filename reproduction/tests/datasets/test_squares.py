@@ -9,9 +9,9 @@ pytest.importorskip("PIL")
 from tests.embed.strips import Pictures
 
 from reproduction.tests.networks.tuning import labels
-from unspur.embed.base import Preparation, resize_and_crop
-from unspur.embed.examples import as_rgb
 from unspur_paper.datasets.squares import Squares, fill, finish, reserve, squares_file
+from unspur_paper.embedding.base import Preparation, resize_and_crop
+from unspur_paper.embedding.examples import as_rgb
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from unspur.embed import store as layout
 from unspur.exceptions import GroupSizeError, InputError, NothingRemovedWarning
 from unspur_paper.cli import main
 from unspur_paper.datasets.celeba import label
+from unspur_paper.embedding import store as layout
 from unspur_paper.experiments import draws
 from unspur_paper.experiments.cells import data_digest, run_cell
 from unspur_paper.experiments.changed_pictures import changed_pictures

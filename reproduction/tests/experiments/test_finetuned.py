@@ -11,9 +11,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from reproduction.tests.experiments.test_embedded import cell, experiment, smoke, write_store
 from unspur import RobustClassifier
-from unspur.embed import store as layout
 from unspur.exceptions import InputError
 from unspur_paper.cli import main
+from unspur_paper.embedding import store as layout
 from unspur_paper.experiments.cells import data_digest, run_cell
 from unspur_paper.experiments.draws import draw
 from unspur_paper.experiments.embedded import fitted_cell

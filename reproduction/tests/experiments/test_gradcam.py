@@ -16,13 +16,13 @@ pytest.importorskip("PIL")
 from PIL import Image
 
 from reproduction.tests.datasets.birds import lay_birds, lay_scenes
-from unspur.embed import store as layout
-from unspur.embed.store import Reduction
 from unspur.exceptions import ArtifactError, InputError
 from unspur.report.colours import MAP_COLOURS, outline_mask, overlay_map
 from unspur_paper.cli import main
 from unspur_paper.datasets.selected import birds_at
 from unspur_paper.datasets.waterbirds import Composites
+from unspur_paper.embedding import store as layout
+from unspur_paper.embedding.store import Reduction
 from unspur_paper.experiments.cells import data_digest
 from unspur_paper.experiments.draws import draw
 from unspur_paper.experiments.fitting import LinearHead, fit_removal
@@ -206,7 +206,7 @@ class TestDrawing:
 def birds(tmp_path_factory):
     """Tiny birds, and a store of a tiny network with maps of their test pictures."""
     pytest.importorskip("torch")
-    from tests.embed.tiny import TinyConv
+    from reproduction.tests.networks.tiny import TinyConv
 
     root, embeddings = tmp_path_factory.mktemp("birds"), tmp_path_factory.mktemp("embeddings")
     lay_scenes(lay_birds(root, each=20))

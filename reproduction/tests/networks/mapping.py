@@ -9,9 +9,9 @@ import sys
 from PIL import Image
 from tests.embed.conftest import crops
 from tests.embed.strips import Pictures, die
-from tests.embed.tiny import PREPARATION, TinyConv
 
-from unspur.embed.store import Reduction
+from reproduction.tests.networks.tiny import PREPARATION, TinyConv
+from unspur_paper.embedding.store import Reduction
 from unspur_paper.networks.maps import opacity, write_maps
 
 

@@ -27,9 +27,9 @@ from tests.embed.strips import Strips
 
 from reproduction.tests.networks.tuning import TRAININGS, N, coloured, labels, sentences, tune
 from unspur._files import host_id
-from unspur.embed.embedding import embed
-from unspur.embed.registry import load_encoder
 from unspur.exceptions import ArtifactError, DiskError, InputError, OutputExistsError
+from unspur_paper.embedding.embedding import embed
+from unspur_paper.embedding.registry import load_encoder
 from unspur_paper.networks import finetuning
 from unspur_paper.networks.adversary import reverse
 from unspur_paper.networks.checkpoint import load_checkpoint, save_checkpoint

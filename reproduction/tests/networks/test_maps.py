@@ -16,14 +16,14 @@ pytest.importorskip("torch")
 import torch
 from PIL import Image
 from safetensors.numpy import save
-from tests.embed.tiny import PREPARATION, TinyConv
 
 from reproduction.tests.networks.mapping import left_half, photographs
+from reproduction.tests.networks.tiny import PREPARATION, TinyConv
 from unspur import AffineMap, Subspace
 from unspur._files import hold
-from unspur.embed.base import resize_and_crop
-from unspur.embed.store import Reduction
 from unspur.exceptions import ArtifactError, BusyError, InputError
+from unspur_paper.embedding.base import resize_and_crop
+from unspur_paper.embedding.store import Reduction
 from unspur_paper.experiments.fitting import LinearHead, Removal
 from unspur_paper.experiments.gradcam import Layer
 from unspur_paper.networks import maps as layout

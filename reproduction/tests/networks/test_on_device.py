@@ -13,9 +13,9 @@ pytest.importorskip("transformers")
 import torch
 
 from reproduction.tests.networks.tuning import PROBLEMS, TRAININGS, coloured, sentences, tune
-from unspur.embed.base import Preparation
-from unspur.embed.huggingface import HubVision
-from unspur.embed.registry import load_encoder
+from unspur_paper.embedding.base import Preparation
+from unspur_paper.embedding.huggingface import HubVision
+from unspur_paper.embedding.registry import load_encoder
 from unspur_paper.networks import finetuning
 from unspur_paper.networks.on_device import BLOCK, PicturesOnDevice, TextsOnDevice
 from unspur_paper.networks.tuned import NETWORK, RECORD

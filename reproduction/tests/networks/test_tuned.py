@@ -2,7 +2,7 @@
 
 import pytest
 
-from unspur.embed.registry import load_encoder
+from unspur_paper.embedding.registry import load_encoder
 from unspur_paper.networks.tuned import pooling_in_experiments
 
 

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from tests.embed.strips import Pictures, die
 
-from unspur.embed.registry import load_encoder
+from unspur_paper.embedding.registry import load_encoder
 from unspur_paper.networks import finetuning
 from unspur_paper.networks.training import Training
 

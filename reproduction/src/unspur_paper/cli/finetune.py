@@ -14,14 +14,9 @@ import numpy as np
 from unspur._typing import Array
 from unspur.cli.completion import columns_of, one_of
 from unspur.cli.console import echo_json, print_path, say
-from unspur.cli.embed import workers_option
 from unspur.cli.options import LocalPath, force_option, given_once, in_order, json_option, outside_option, seed_option
-from unspur.embed.base import NetworkEncoder, Precision
-from unspur.embed.embedding import embed
-from unspur.embed.examples import Examples, TableExamples
-from unspur.embed.registry import ENCODERS, load_encoder
-from unspur.embed.store import MANIFEST, REDUCTION, EmbeddingStore, Reduction, is_store, read_manifest
 from unspur.exceptions import InputError, OutputExistsError
+from unspur_paper.cli.embed import workers_option
 from unspur_paper.cli.options import sizes_option
 from unspur_paper.datasets.celeba import MOUTH, CelebA
 from unspur_paper.datasets.celeba import SIZES as FACES
@@ -30,6 +25,11 @@ from unspur_paper.datasets.negation import CLASSES, NegatedPairs
 from unspur_paper.datasets.selected import Selected, birds_at, faces_at, negated_pairs, pairs_at, unmarked_pairs
 from unspur_paper.datasets.squares import Squares
 from unspur_paper.datasets.waterbirds import Composites
+from unspur_paper.embedding.base import NetworkEncoder, Precision
+from unspur_paper.embedding.embedding import embed
+from unspur_paper.embedding.examples import Examples, TableExamples
+from unspur_paper.embedding.registry import ENCODERS, load_encoder
+from unspur_paper.embedding.store import MANIFEST, REDUCTION, EmbeddingStore, Reduction, is_store, read_manifest
 from unspur_paper.experiments.stores import EMBEDDINGS, tuned_folder
 from unspur_paper.networks.finetuning import finetune
 from unspur_paper.networks.maps import opacity, write_maps
@@ -145,7 +145,7 @@ def finetune_command(
     p: float | None,
     seed: int,
     sizes: dict[str, int] | None,
-    main: str | None,
+    task: str | None,
     concept: str | None,
     unmarked: bool,
     negation: bool,
@@ -180,7 +180,7 @@ def finetune_command(
     own = Path(source).suffix.lower() == ".csv"
     if not own and source not in LABELS:
         raise click.UsageError(f"There is no source {source!r}. Known are {', '.join(LABELS)}, or a .csv file.")
-    if own and (output is None or main is None or concept is None):
+    if own and (output is None or task is None or concept is None):
         raise click.UsageError(f"{source} needs --output, the folder of the store, and --task and --concept.")
     if unmarked and (source != "multinli" or adversary):
         raise click.UsageError(
@@ -188,7 +188,7 @@ def finetune_command(
         )
     if negation and (source != "multinli" or unmarked or sizes is not None):
         raise click.UsageError("--negation is for all pairs of multinli, without --unmarked and --sizes.")
-    if not own and source != "celeba" and (main is not None or concept is not None):
+    if not own and source != "celeba" and (task is not None or concept is not None):
         raise click.UsageError(f"--task and --concept are for celeba and tables of one's own; {source} has its own.")
     if own and sizes is not None:
         raise click.UsageError(f"--sizes is for known sources; the column split of {source} says what is what.")
@@ -201,7 +201,7 @@ def finetune_command(
         raise click.UsageError("--squares is for waterbirds and celeba.")
     p = P if p is None else p
     kind = {"unmarked": unmarked, "negation": negation}
-    plan = _plan(source, root, p, seed, sizes, main, concept, allow_outside=allow_outside, **kind)
+    plan = _plan(source, root, p, seed, sizes, task, concept, allow_outside=allow_outside, **kind)
     training = paper_training(source, adversary=adversary).with_settings(
         {**settings, "seed": seed, "adversary": adversary}
     )

@@ -11,10 +11,10 @@ from unspur._files import refuse_existing
 from unspur._typing import Array
 from unspur.cli.console import say
 from unspur.cli.options import force_option, seed_option
-from unspur.embed.base import resize_and_crop
 from unspur.exceptions import InputError
 from unspur_paper.datasets.celeba import MOUTH, CelebA
 from unspur_paper.datasets.waterbirds import BACKGROUNDS, Composites
+from unspur_paper.embedding.base import resize_and_crop
 from unspur_paper.experiments.changed_pictures import changed_pictures
 from unspur_paper.experiments.gradcam_pictures import LookedAt, gradcam_pictures
 from unspur_paper.experiments.reproduce import find_experiments

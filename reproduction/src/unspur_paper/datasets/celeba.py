@@ -18,10 +18,10 @@ import numpy as np
 
 from unspur._text import brief
 from unspur._typing import Array, BoolArray, IntArray
-from unspur.embed.examples import Kind, digest_of, open_image
 from unspur.exceptions import InputError, Parameter
 from unspur_paper.datasets.published import required
 from unspur_paper.datasets.resampling import draw_splits
+from unspur_paper.embedding.examples import Kind, digest_of, open_image
 
 #: Main label and concepts. With two concepts, splits are drawn balanced in the main label and at strength p for the
 #: first; the second comes as it is in the data, as in the paper (there P(blond | glasses) = 0.18 by itself).

@@ -18,10 +18,10 @@ from numpy.typing import ArrayLike
 from unspur._reading import parse_json
 from unspur._text import brief
 from unspur._typing import Array, IntArray
-from unspur.embed.examples import Kind, digest_of
 from unspur.exceptions import GroupSizeError, InputError
 from unspur_paper.datasets.published import required_file
 from unspur_paper.datasets.resampling import advice, agreeing, binary, check_plan, shrink
+from unspur_paper.embedding.examples import Kind, digest_of
 
 #: Appended as it is, without a space: "Fun for only children." becomes "Fun for only children.!!".
 MARK = "!!"

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from unspur._typing import Array, IntArray
-from unspur.embed.examples import Kind, digest_of
 from unspur.exceptions import InputError
 from unspur_paper.datasets.multinli import FILES, NO_LABEL, read_lines
 from unspur_paper.datasets.published import required_file
+from unspur_paper.embedding.examples import Kind, digest_of
 
 NEGATION = frozenset({"nobody", "no", "never", "nothing"})
 CLASSES = ("contradiction", "entailment", "neutral")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from unspur._text import brief
-from unspur.embed.examples import MAX_NAME_SHOWN, possible
 from unspur.exceptions import InputError
+from unspur_paper.embedding.examples import MAX_NAME_SHOWN, possible
 
 
 def inside(name: str, listing: Path) -> str:

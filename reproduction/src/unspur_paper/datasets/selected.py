@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from unspur._typing import Array, IntArray
-from unspur.embed.examples import Examples, Kind
 from unspur.exceptions import GroupSizeError
 from unspur_paper.datasets import celeba, multinli, negation
 from unspur_paper.datasets.celeba import CelebA
@@ -25,6 +24,7 @@ from unspur_paper.datasets.multinli import MultiNLI
 from unspur_paper.datasets.negation import NegatedPairs
 from unspur_paper.datasets.resampling import agreeing
 from unspur_paper.datasets.waterbirds import Composites
+from unspur_paper.embedding.examples import Examples, Kind
 
 SPLITS = ("train", "validation", "test")
 #: Strength among test examples: none of the correlation is left.

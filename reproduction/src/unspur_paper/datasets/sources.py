@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from unspur.embed.examples import Examples
-from unspur.embed.registry import Source
 from unspur_paper.datasets.celeba import CelebA
 from unspur_paper.datasets.multinli import MultiNLI
 from unspur_paper.datasets.waterbirds import Composites, read_published
+from unspur_paper.embedding.examples import Examples
+from unspur_paper.embedding.registry import Source
 
 
 def _birds(root: Path, settings: Mapping[str, Any]) -> Examples:

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from unspur._files import atomic
 from unspur._reading import read_json
 from unspur._typing import Array
-from unspur.embed.base import Preparation, resize_and_crop
-from unspur.embed.examples import Examples, Kind, as_rgb, digest_of, loaded_batches
+from unspur_paper.embedding.base import Preparation, resize_and_crop
+from unspur_paper.embedding.examples import Examples, Kind, as_rgb, digest_of, loaded_batches
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,9 @@ import numpy as np
 from unspur._reading import header_line, read_text
 from unspur._text import brief
 from unspur._typing import Array, IntArray
-from unspur.embed.examples import Kind, digest_of, open_image
 from unspur.exceptions import InputError
 from unspur_paper.datasets.published import inside, required, required_file
+from unspur_paper.embedding.examples import Kind, digest_of, open_image
 
 LabelRule = Literal["species", "circulated"]
 #: A species of CUB is a waterbird if its name ends in one of these, seabirds and waterfowl, and a landbird else.

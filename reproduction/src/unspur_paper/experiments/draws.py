@@ -13,12 +13,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from unspur._typing import Array, BoolArray, FloatArray
-from unspur.embed.store import Reduction
 from unspur.exceptions import GroupSizeError, InputError
 from unspur_paper.datasets import celeba
 from unspur_paper.datasets.resampling import agreeing
 from unspur_paper.datasets.selected import INDEPENDENT, SPLITS
 from unspur_paper.datasets.waterbirds import is_waterbird
+from unspur_paper.embedding.store import Reduction
 from unspur_paper.experiments.records import canonical
 from unspur_paper.experiments.registry import CONCEPT, FINETUNED, drawn_settings, without_marks
 from unspur_paper.experiments.stores import Embedded, open_embedded

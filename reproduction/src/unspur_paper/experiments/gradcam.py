@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from unspur._typing import Array, FloatArray, IntArray
-from unspur.embed.store import Reduction
 from unspur.exceptions import ArtifactError
+from unspur_paper.embedding.store import Reduction
 from unspur_paper.experiments.fitting import LinearHead, Removal
 from unspur_paper.experiments.registry import CONCEPT, MADE_UP
 from unspur_paper.experiments.stores import Embedded, found_folder, open_embedded

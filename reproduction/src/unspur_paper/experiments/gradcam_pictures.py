@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
-from unspur.embed.base import Preparation
 from unspur.exceptions import InputError
+from unspur_paper.embedding.base import Preparation
 from unspur_paper.experiments.embedded import fitted_cell
 from unspur_paper.experiments.gradcam import Layer, groups_of, numbers_of, open_maps, shares
 from unspur_paper.experiments.registry import CONCEPT, FINETUNED

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from unspur._typing import Array
-from unspur.embed.store import MANIFEST, PROGRESS, EmbeddingStore, read_manifest
 from unspur.exceptions import InputError
+from unspur_paper.embedding.store import MANIFEST, PROGRESS, EmbeddingStore, read_manifest
 from unspur_paper.experiments.errors import DataMissingError
 from unspur_paper.experiments.registry import FINETUNED, MADE_UP, MADE_UP_PIXELS, STORE_PER_RUN, without_marks
 from unspur_paper.experiments.synthetic import DIGEST, synthetic_rows, synthetic_training

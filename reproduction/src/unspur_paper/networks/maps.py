@@ -34,11 +34,11 @@ from unspur._reading import NUMBER, load_npy, read_json, require_kinds
 from unspur._text import brief
 from unspur._typing import Array
 from unspur._version import __version__
-from unspur.embed.base import NetworkEncoder, Preparation, resize_and_crop
-from unspur.embed.embedding import DISK_FULL_ERRORS, LOCK
-from unspur.embed.examples import Examples, loaded_batches
-from unspur.embed.store import MANIFEST, Reduction, read_manifest
 from unspur.exceptions import ArtifactError, InputError
+from unspur_paper.embedding.base import NetworkEncoder, Preparation, resize_and_crop
+from unspur_paper.embedding.embedding import DISK_FULL_ERRORS, LOCK
+from unspur_paper.embedding.examples import Examples, loaded_batches
+from unspur_paper.embedding.store import MANIFEST, Reduction, read_manifest
 
 FORMAT = 1
 MAPS, COVERAGE, DESCRIPTION = "maps.npy", "coverage.npy", "maps.json"

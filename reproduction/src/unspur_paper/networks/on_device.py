@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from unspur._typing import IntArray
-from unspur.embed.base import NetworkEncoder, colour_scale, standardise
-from unspur.embed.examples import Examples, loaded_batches
+from unspur_paper.embedding.base import NetworkEncoder, colour_scale, standardise
+from unspur_paper.embedding.examples import Examples, loaded_batches
 
 #: Tokens that the length of a batch of texts is a multiple of.
 BLOCK = 32

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from unspur._typing import IntArray
-from unspur.embed.base import NetworkEncoder
-from unspur.embed.examples import Examples, thread_count
+from unspur_paper.embedding.base import NetworkEncoder
+from unspur_paper.embedding.examples import Examples, thread_count
 
 #: Bytes of prepared examples that are kept in memory, unless said otherwise.
 BUDGET = 4 * 2**30

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from unspur._typing import Array, IntArray
-from unspur.embed.examples import Examples
 from unspur.exceptions import InputError
 from unspur.labels import class_label
+from unspur_paper.embedding.examples import Examples
 from unspur_paper.networks.training import Training
 
 

@@ -10,10 +10,10 @@ from typing import Any
 from unspur._extras import require
 from unspur._reading import NUMBER, read_json, require_kinds
 from unspur._text import brief
-from unspur.embed.base import Device, NetworkEncoder
-from unspur.embed.huggingface import Pooling
-from unspur.embed.registry import ENCODERS, could_be_on_the_hub, load_encoder
 from unspur.exceptions import ArtifactError, InputError, OutputExistsError, Parameter
+from unspur_paper.embedding.base import Device, NetworkEncoder
+from unspur_paper.embedding.huggingface import Pooling
+from unspur_paper.embedding.registry import ENCODERS, could_be_on_the_hub, load_encoder
 from unspur_paper.networks.checkpoint import AGAIN, load_checkpoint, restore
 
 FORMAT = 1

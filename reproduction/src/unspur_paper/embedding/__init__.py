@@ -1,0 +1,1 @@
+"""Stores of embeddings and the networks that fill them, as the recorded experiments of the paper were run."""
