@@ -77,7 +77,7 @@ STRENGTH, DRAWS = 0.9, range(10, 15)
 LABELS: tuple[int | None, ...] = (50, 200, 1000, None)
 #: Training, validation and test rows of pairs.
 PAIRS = (3000, 1000, 4000)
-PENALTY = {"weight_decay": HEAD_PENALTIES}
+PENALTY = {"penalty": HEAD_PENALTIES}
 
 
 def pairs(number: int, embeddings: Path) -> tuple[Rows, Rows, Rows]:

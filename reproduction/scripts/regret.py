@@ -64,13 +64,13 @@ from scipy.stats import t as student
 from sklearn.base import clone
 
 from unspur import JSE, RobustClassifier, Subspace
-from unspur.compare import fit_remover, make_remover, tune_named_head
 from unspur.datasets import embed_images, label_axes, make_photodigits, make_toy
 from unspur.metrics import group_accuracy
-from unspur.selection import penalty_grid
 from unspur.subspace import AffineMap
 from unspur_paper.experiments import registry
 from unspur_paper.experiments.draws import draw
+from unspur_paper.experiments.fitting import fit_quietly
+from unspur_paper.experiments.variants import REMOVERS as KINDS
 from unspur_paper.rows import Rows
 
 RESULTS = Path(__file__).parents[1] / "results" / "regret.jsonl.xz"
@@ -155,6 +155,9 @@ DATASETS: dict[str, dict[str, Any]] = {
 
 def evaluate(run: Run, embeddings: Path, methods: str) -> list[dict[str, Any]]:
     """A line for every method."""
+    from unspur.compare import tune_named_head
+    from unspur.selection import penalty_grid
+
     warnings.simplefilter("ignore")
     train, validation, test = splits(run, embeddings)
     penalties = penalty_grid(train.Z)
@@ -175,7 +178,7 @@ def evaluate(run: Run, embeddings: Path, methods: str) -> list[dict[str, Any]]:
         weighted, again = None, {}
         for layer in which:
             start = time.perf_counter()
-            chosen = tune_named_head(layer, left[0].labelled(), left[1].labelled(), run.number, penalties)
+            chosen = tune_named_head(layer, *map(_tuple, left[:2]), run.number, penalties)
             spent = seconds + time.perf_counter() - start
             held_out = group_accuracy(left[1].y, chosen.head.predict(left[1].Z), left[1].concept)
             measured = {"penalty": chosen.penalty, "loss": chosen.loss, "validation_worst": float(held_out.worst)}
@@ -197,7 +200,7 @@ def evaluate(run: Run, embeddings: Path, methods: str) -> list[dict[str, Any]]:
         for tau in TAUS:
             start = time.perf_counter()
             jse = JSE(metric=tau, random_state=run.number)
-            fit_remover(jse, train.labelled(), validation.labelled())
+            fit_quietly(jse, train, validation)
             spent = time.perf_counter() - start
             name = f"JSE {tau:g}"
             which = ("GroupWeighted", "ERM", "DFR", *(["GroupDRO"] if tau in WITH_DRO else []))
@@ -219,11 +222,15 @@ def evaluate(run: Run, embeddings: Path, methods: str) -> list[dict[str, Any]]:
         layers("none", None, 0, ("SUBG", "JTT", "DFR"), 0.0)
         for name in REMOVERS:
             start = time.perf_counter()
-            remover = make_remover(name, "group", run.number)
-            fit_remover(remover, train.labelled(), validation.labelled())
+            remover = KINDS[name](balance="group", **({"random_state": run.number} if name == "INLP" else {}))
+            fit_quietly(remover, train, validation)
             which = ("ERM", "GroupWeighted", *(["GroupDRO"] if name == "LEACE" else []))
             layers(name, remover.transform, remover.spurious_.dim, which, time.perf_counter() - start)
     return lines
+
+
+def _tuple(rows: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return rows.Z, rows.y, rows.concept
 
 
 def row_losses(head: Any, rows: Rows) -> np.ndarray:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from unspur._data import LabelledData, decode_rows
+import numpy as np
+
 from unspur._typing import Array, IntArray
 
 
@@ -23,11 +25,14 @@ class Rows:
         """Some of the rows, by mask or index."""
         return Rows(self.Z[rows], self.y[rows], self.concept[rows])
 
-    def labelled(self) -> LabelledData:
-        """The rows as `unspur` takes them, labels decoded."""
-        return decode_rows((self.Z, self.y, self.concept))
+    def arguments(self, suffix: str = "") -> dict[str, Any]:
+        """Arguments of `fit`; `suffix` is "_val" for validation rows."""
+        return {f"X{suffix}": self.Z, f"y{suffix}": self.y, f"concept{suffix}": self.concept}
 
     @property
     def group(self) -> IntArray:
-        """Number of the combination of main label and concept of each row, shape (n,)."""
-        return self.labelled().group
+        """Number of the combination of main label and concepts of each row, shape (n,)."""
+        group = np.zeros(len(self), dtype=np.intp)
+        for column in (self.y, *np.reshape(self.concept, (len(self), -1)).T):
+            group = group * (int(column.max()) + 1) + column
+        return group

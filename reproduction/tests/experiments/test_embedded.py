@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from unspur.exceptions import GroupSizeError, InputError, NothingRemovedWarning
+from unspur.exceptions import GroupSizeError, InputError
 from unspur_paper.cli import main
 from unspur_paper.datasets.celeba import label
 from unspur_paper.embedding import store as layout
@@ -145,7 +144,7 @@ class TestCells:
         assert run_cell(fixed, NOWHERE)["head_weight_decay"] == 0.5
 
     def test_gamma_of_afr_is_chosen_on_held_out_rows_like_the_weight_decay(self):
-        from unspur.selection import GRIDS
+        from unspur_paper.experiments.choosing import GRIDS
 
         for spec in (cell("waterbirds-ood", "AFR"), cell("celeba-limited-labels", "AFR", labelled=[150], p=[0.8])):
             assert spec["head"]["gamma"] == spec["head"]["weight_decay"] == "validation"
@@ -203,16 +202,6 @@ class TestCells:
             run_cell(cell("celeba-two-concepts", "JSE both", second="none"), NOWHERE)
         with pytest.raises(InputError, match="needs a 'second' concept"):
             with_settings(experiment("celeba-two-concepts"), {"second": "none"})
-
-    def test_the_preset_of_the_paper_trains_by_sgd_with_its_parameters(self):
-        small = replace(smoke("waterbirds-ood"), presets=("paper",))
-        methods = tuple(replace(m, presets=("paper",)) for m in small.methods if m.name in ("JSE", "ERM"))
-        specs = [c.spec for c in replace(small, methods=methods).cells("paper", runs=1)]
-        assert {spec["head"]["solver"] for spec in specs} == {"sgd"}
-        assert specs[0]["remover"]["learning_rate"] == 1e-3  # table of the paper, Waterbirds
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NothingRemovedWarning)  # so few rows need not show anything
-            assert sum(run_cell(specs[0], NOWHERE)["rows"]) == 400
 
 
 class TestPixels:

@@ -299,10 +299,10 @@ class TestChoiceOfOrthogonality:
         return {**of_jse, "dataset": data, "remover": {"name": "JSE", "orthogonality": kind}}
 
     def loss(self, kind):
-        from unspur.selection import group_loss
+        from unspur_paper.experiments.choosing import group_loss
 
         drawn, removal, last, _ = fitted_cell(self.spec(kind), NOWHERE)
-        return group_loss(last, removal(drawn.validation).labelled()), removal.map
+        return group_loss(last, removal(drawn.validation)), removal.map
 
     def test_the_lower_loss_wins(self):
         losses = {kind: self.loss(kind) for kind in ("weights", "scores")}
@@ -360,9 +360,9 @@ class TestRecommendation:
     def test_its_cell_is_its_own_accuracy(self):
         spec = cell("celeba-finetuned", "RobustClassifier")
         drawn, removal, last, chosen = fitted_cell(spec, NOWHERE)
-        held_out = drawn.validation.labelled().arguments("_val")
+        held_out = drawn.validation.arguments("_val")
         result = run_cell(spec, NOWHERE)
-        model = RobustClassifier(random_state=0).fit(**drawn.train.labelled().arguments(), **held_out)
+        model = RobustClassifier(random_state=0).fit(**drawn.train.arguments(), **held_out)
         right = model.predict(drawn.test.Z) == drawn.test.y
         # Folds do not matter where there are validation rows.
         assert (sum(result["right"]), result["head_weight_decay"]) == (right.sum(), chosen["weight_decay"])

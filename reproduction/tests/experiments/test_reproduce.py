@@ -184,7 +184,7 @@ class TestRuns:
         assert all(one["title"] in " ".join(told.split()) for one in listed)  # the same, for people
         assert "Name an experiment" in unspur(expect=2)
         assert "toy-delta" in unspur("tou", "--output", tmp_path, expect=1)
-        assert "There are: exact" in unspur("toy-power", "--preset", "paper", "--output", tmp_path, expect=1)
+        assert "There are: exact" in unspur("toy-power", "--preset", "released", "--output", tmp_path, expect=1)
         assert "There are: ERM, INLP" in unspur("toy-ood", "--only", "jse", "--output", tmp_path, expect=1)
         for pair in (("--smoke", "--runs", 5), ("--draw", "--fresh"), ("--draw", "--only", "JSE")):
             assert "contradict each other" in unspur("toy-ood", *pair, "--output", tmp_path, expect=2)

@@ -56,7 +56,7 @@ def test_groups_are_counted_in_the_order_of_their_names():
         "separability_main": 3.0,
         "angle": 90.0,
     }
-    for preset, rows in (("exact", 20_000), ("paper", 400), ("released", 400), ("released-fresh", 400)):
+    for preset, rows in (("exact", 20_000), ("released", 400), ("released-fresh", 400)):
         head = complete_head(preset, "toy", {"name": "ERM"})
         spec = {"dataset": data, "remover": {"name": "none"}, "head": head, "run": 0}
         found = toy_cell({**spec, "preset": preset})

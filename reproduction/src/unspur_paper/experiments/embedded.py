@@ -7,23 +7,36 @@ chosen in folds of them; last layers that need the concept see them alone too, a
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
 
 from unspur import RobustClassifier
 from unspur._typing import Array, BoolArray
-from unspur.exceptions import InputError, TaskLostWarning
-from unspur.heads import HEADS
-from unspur.metrics import GroupAccuracy, leakage
-from unspur.selection import GRIDS, group_loss, select_head
+from unspur.exceptions import InputError
+from unspur.metrics import leakage
+from unspur_paper.experiments.choosing import (
+    GRIDS,
+    group_loss,
+    half_of_each_group,
+    select_head,
+    settings_of,
+    with_settings,
+)
 from unspur_paper.experiments.draws import Draw, draw, entropy
-from unspur_paper.experiments.fitting import LinearHead, Removal, estimator, fit_last_layer, fit_removal, seed
+from unspur_paper.experiments.fitting import (
+    HEADS,
+    LinearHead,
+    Removal,
+    counts,
+    estimator,
+    fit_last_layer,
+    fit_quietly,
+    fit_removal,
+    seed,
+)
 from unspur_paper.experiments.gradcam import Layer, looked_at
 from unspur_paper.experiments.pixels import picture_change
 from unspur_paper.experiments.presets import ON_VALIDATION_ROWS, RECOMMENDED
@@ -78,7 +91,7 @@ def fitted_cell(spec: Mapping[str, Any], embeddings: Path) -> tuple[Draw, Remova
     for remover in _alternatives(spec["remover"]):
         drawn, removal = fitted_removal({**spec, "remover": remover}, embeddings)
         last, chosen = _last_layer(spec, drawn, removal, _training_numbers(spec, "head"))
-        loss = group_loss(last, removal(drawn.validation).labelled())
+        loss = group_loss(last, removal(drawn.validation))
         if best is None or loss < best[0]:
             best = (loss, (drawn, removal, last, chosen))
     assert best is not None
@@ -91,9 +104,7 @@ def _recommended(spec: Mapping[str, Any], embeddings: Path) -> tuple[Draw, Remov
     drawn = draw(data, spec["run"], embeddings)
     train, deciding = _seen_by_remover(drawn, data)
     model = RobustClassifier(random_state=seed(_training_numbers(spec, "remover")))
-    held_out = {} if deciding is None else deciding.labelled().arguments("_val")
-    with warnings.catch_warnings(action="ignore", category=TaskLostWarning):  # the record has the dimensions that tell
-        model.fit(**train.labelled().arguments(), **held_out)
+    fit_quietly(model, train, deciding)
     removal = Removal(model.removal_, model.remover_.spurious_, model.remover_.main_)
     # Its coefficients are for the original rows; on rows without the concept they give the same logits.
     return drawn, removal, LinearHead.of(model), {"weight_decay": model.selection_.parameters["penalty"]}
@@ -167,13 +178,11 @@ def _last_layer(
         seen = np.ones(len(train), dtype=bool) if named["name"] in WITHOUT_CONCEPT else drawn.known
         return _cross_selected(head, grid, train, drawn.known, seen)
     if named["name"] not in ON_HELD_OUT_ROWS:
-        found = select_head(head, grid, train.labelled(), deciding.labelled())
-        return LinearHead.of(found.head), found.parameters
+        found, chosen = select_head(head, grid, train, deciding)
+        return LinearHead.of(found), chosen
     # One half of the held-out rows for the choice, all of them in the end.
-    data = deciding.labelled()
-    aside = data.held_out_mask(0.5, np.random.default_rng(0))
-    half, other = data.select(~aside), data.select(aside)
-    chosen = select_head(head, grid, train.labelled(), other, held_out=half).parameters
+    aside = half_of_each_group(deciding, np.random.default_rng(0))
+    _, chosen = select_head(head, grid, train, deciding.select(aside), held_out=deciding.select(~aside))
     return fit_last_layer({**named, **chosen}, train, deciding, rng), chosen
 
 
@@ -185,41 +194,37 @@ def _cross_selected(
     Parameters with which a fold cannot be fitted are not chosen.
     """
     fold = np.full(len(train), -1)
-    members, data = np.flatnonzero(known), train.labelled()
+    members = np.flatnonzero(known)
     # One after the other inside each group; the order of rows is random.
-    fold[members[np.argsort(data.group[members], kind="stable")]] = np.arange(len(members)) % FOLDS
-    settings = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+    fold[members[np.argsort(train.group[members], kind="stable")]] = np.arange(len(members)) % FOLDS
+    settings = settings_of(grid)
     losses = []
     for parameters in settings:
         total = 0.0
         for k in range(FOLDS):
-            fitted = clone(head).set_params(**parameters)
+            fitted = with_settings(head, parameters)
             try:
-                fitted.fit(**data.select(seen & (fold != k)).arguments())
+                fitted.fit(**train.select(seen & (fold != k)).arguments())
             except InputError:  # as where a large γ of AFR leaves a single row with a weight
                 total = np.inf
                 break
-            total += group_loss(fitted, data.select(fold == k))
+            total += group_loss(fitted, train.select(fold == k))
         losses.append(total)
     best = settings[int(np.argmin(losses))]
-    rows = train.select(seen)
-    final = clone(head).set_params(**best)
-    return LinearHead.of(final.fit(rows.Z, rows.y, concept=rows.concept)), best
+    return LinearHead.of(with_settings(head, best).fit(**train.select(seen).arguments())), best
 
 
 def _measure(last: LinearHead, removal: Removal, drawn: Draw) -> dict[str, Any]:
     test = removal(drawn.test)
     right = last.right(test)
-    counts = GroupAccuracy.of(right, test.y, test.concept)
     result = {
-        "right": counts.correct.ravel().tolist(),
-        "rows": counts.rows.ravel().tolist(),
+        **counts(right, test.y, test.concept),
         "d_spurious": removal.spurious.dim,
         "d_main": removal.main.dim,
     }
     if drawn.second:
-        counts = GroupAccuracy.of(right, test.y, drawn.second["test"])
-        result |= {"right_second": counts.correct.ravel().tolist(), "rows_second": counts.rows.ravel().tolist()}
+        second = counts(right, test.y, drawn.second["test"])
+        result |= {f"{name}_second": values for name, values in second.items()}
     return result
 
 

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.linalg import null_space
 from scipy.special import expit, softmax
-from sklearn.utils._param_validation import InvalidParameterError
 
-from unspur import AffineMap, Subspace, compare
+from unspur import AFR, DFR, ERM, JTT, SUBG, AffineMap, GroupDRO, GroupWeighted, Subspace
 from unspur._typing import BoolArray, FloatArray, IntArray
-from unspur.compare import fit_remover
 from unspur.exceptions import InputError, TaskLostWarning
-from unspur.heads import HEADS
-from unspur.options import from_flat_parameters
+from unspur_paper.experiments.variants import REMOVERS, jse, parameters_of
 from unspur_paper.rows import Rows
 
-#: Classes only: variants are options in a spec.
-REMOVERS: dict[str, type[Any]] = {name: kind for name, kind in compare.REMOVERS.own.items() if isinstance(kind, type)}
+#: Last layers by name.
+HEADS: dict[str, type[Any]] = {kind.__name__: kind for kind in (ERM, GroupWeighted, SUBG, GroupDRO, JTT, DFR, AFR)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +39,13 @@ class Removal:
     def of(cls, spurious: Subspace, main: Subspace, centre: FloatArray) -> Removal:
         """The projection off the spurious subspace, through `centre`."""
         return cls(AffineMap.removing(spurious, centre), spurious, main)
+
+    @classmethod
+    def onto(cls, spurious: Subspace, main: Subspace, centre: FloatArray) -> Removal:
+        """The projection onto the main-task subspace, through `centre`."""
+        if not main.dim:
+            raise InputError("No main-task direction was found, so there is none to project onto.")
+        return cls(AffineMap.removing(Subspace(null_space(main.basis.T)), centre), spurious, main)
 
     def __call__(self, rows: Rows) -> Rows:
         """Rows without the concept."""
@@ -90,9 +96,18 @@ def fit_removal(named: Mapping[str, Any], train: Rows, validation: Rows | None, 
     if named["name"] == "none":
         return Removal.none(train.Z.shape[1])
     remover = estimator(REMOVERS, named, rng)
-    with warnings.catch_warnings(action="ignore", category=TaskLostWarning):  # the record has the dimensions that tell
-        fit_remover(remover, train.labelled(), None if validation is None else validation.labelled())
+    fit_quietly(remover, train, validation)
+    if named.get("output") == "onto_main":
+        return Removal.onto(remover.spurious_, remover.main_, train.Z.mean(axis=0))
     return Removal(remover.removal_, remover.spurious_, remover.main_)
+
+
+def fit_quietly(model: Any, train: Rows, validation: Rows | None) -> None:
+    """Fit a remover or classifier, without warnings of a lost task: the record has the dimensions that tell."""
+    given = train.arguments() | ({} if validation is None else validation.arguments("_val"))
+    accepted = inspect.signature(model.fit).parameters
+    with warnings.catch_warnings(action="ignore", category=TaskLostWarning):
+        model.fit(**{name: value for name, value in given.items() if name in accepted})
 
 
 def fit_last_layer(
@@ -100,8 +115,7 @@ def fit_last_layer(
 ) -> LinearHead:
     """Fit one of the library's last layers."""
     head = estimator(HEADS, named, rng)
-    held_out = {} if validation is None else validation.labelled().arguments("_val")
-    head.fit(**train.labelled().arguments(), **held_out)
+    head.fit(**train.arguments(), **({} if validation is None else validation.arguments("_val")))
     return LinearHead.of(head)
 
 
@@ -111,17 +125,22 @@ def estimator(kinds: Mapping[str, Any], named: Mapping[str, Any], rng: np.random
         raise InputError(f"{named['name']} is not available in this preset; there are {', '.join(kinds)}.")
     # TOML has no null.
     options = {key: None if value == "null" else value for key, value in named.items() if key != "name"}
-    if named["name"] == "JSE" and "metric" not in options:
-        options.setdefault("orthogonality", "weights")  # the paper's
     try:
-        made = kinds[named["name"]](**from_flat_parameters(named["name"], options))
-    except (TypeError, InvalidParameterError) as error:
+        made = jse(options) if named["name"] == "JSE" else kinds[named["name"]](**parameters_of(named["name"], options))
+    except TypeError as error:
         raise InputError(f"{named['name']} cannot be made from the options {options}: {error}.") from error
     parameters = made.get_params()
     # The paper's designs go down to a handful of rows in a group, which are tested as they are there.
     if "smallest_group" in parameters and "smallest_group" not in options:
         made.set_params(smallest_group=2)
     return made.set_params(random_state=seed(rng)) if "random_state" in parameters else made
+
+
+def counts(right: BoolArray, y: IntArray, concept: IntArray) -> dict[str, list[int]]:
+    """Right predictions and rows of each group 2·main + concept."""
+    group, groups = 2 * y + concept, 2 * (int(y.max()) + 1)
+    rows = np.bincount(group, minlength=groups)
+    return {"right": np.bincount(group[right], minlength=groups).tolist(), "rows": rows.tolist()}
 
 
 def seed(rng: np.random.Generator) -> int:

@@ -7,33 +7,23 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import fields
 from functools import cache
 from typing import Any
 
-from unspur import SGD, PaperVariant
-from unspur.heads import HEADS
-from unspur_paper.experiments.fitting import REMOVERS
+from unspur_paper.experiments.fitting import HEADS, REMOVERS
 from unspur_paper.experiments.folder import experiments_folder
 from unspur_paper.experiments.registry import EMBEDDED, FINETUNED
+from unspur_paper.experiments.variants import option_names
 
 #: How a cell is evaluated.
 PRESETS: dict[str, str] = {
     "exact": "the library's solvers and defaults; an independent test set of 20,000 rows",
-    "paper": "SGD as the paper describes it; an independent test set as large as the training pool",
     "released": "the authors' program: its early stopping, start and tests, and its test set",
     "released-fresh": "the same with an independent test set",
 }
 #: The same on embeddings, where test rows are what is left of a dataset.
 ON_EMBEDDINGS = {
     "exact": "the library's solvers and defaults, directions and weight decay judged on validation rows",
-    "paper": "SGD as the paper describes it, directions judged on validation rows",
-}
-#: What the paper describes where the library's defaults differ.
-_DESCRIBED: dict[str, dict[str, Any]] = {
-    "JSE": {"solver": "sgd", "balance": "none", "scalars": "training", "candidate": "failing"},
-    "INLP": {"solver": "sgd", "balance": "none", "scalars": "training", "tests": "plain"},
-    "RLACE": {"solver": "sgd"},
 }
 #: Options of the authors' program.
 _RELEASED: dict[str, set[str]] = {
@@ -75,11 +65,6 @@ def complete_remover(preset: str, dataset: str, named: Mapping[str, Any]) -> dic
     name = named["name"]
     if preset == "exact" or name in _BARE:
         return dict(named)
-    if preset == "paper":
-        selected = hyperparameters("paper", dataset, name)
-        if name == "RLACE":
-            selected.pop("weight_decay", None)  # no option of the search
-        return {**_DESCRIBED.get(name, {}), **selected, **named}
     return {**hyperparameters("released", dataset, name), **named}
 
 
@@ -94,8 +79,6 @@ def complete_head(preset: str, dataset: str, named: Mapping[str, Any]) -> dict[s
         if dataset in EMBEDDED:  # its decay is absolute, ours in units of the rows' variance: chosen again, by its rule
             chosen["weight_decay"] = ON_VALIDATION_ROWS
         return {"weight_decay": 0.0, **chosen, **named}
-    if preset == "paper":
-        return {"solver": "sgd", **hyperparameters("paper", dataset, name), **named}
     return {**hyperparameters("released", dataset, name), **named}
 
 
@@ -105,8 +88,6 @@ def has_method(preset: str, name: str) -> bool:
         return name == "none" or name in _RELEASED
     if name == RECOMMENDED:
         return preset == "exact"
-    if preset == "paper" and name == "DFR":  # later than the paper, and never trained by SGD
-        return False
     return name in (*REMOVERS, *HEADS, "none") or (name == "true axis" and preset == "exact")
 
 
@@ -116,11 +97,4 @@ def known_options(preset: str, name: str) -> set[str]:
         return set()
     if preset.startswith("released"):
         return _RELEASED[name]
-    kinds: dict[str, Any] = {**REMOVERS, **HEADS.own}
-    names = set(kinds[name]().get_params()) - {"random_state", "verbose"}
-    if "solver" in names:
-        names |= {field.name for field in fields(SGD)}
-    if "variant" in names:
-        names |= {field.name for field in fields(PaperVariant)} - {"variant"}
-        names.add("orthogonality")  # metric 0 or 1 by the name that specs and their records have
-    return names | ({"validation_fraction"} if "cv" in names else set())
+    return option_names({**REMOVERS, **HEADS}[name])

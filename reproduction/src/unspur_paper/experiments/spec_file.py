@@ -13,8 +13,7 @@ from typing import Any
 from unspur._reading import read_text
 from unspur._text import brief
 from unspur.exceptions import InputError
-from unspur.heads import HEADS
-from unspur_paper.experiments.fitting import REMOVERS
+from unspur_paper.experiments.fitting import HEADS, REMOVERS
 from unspur_paper.experiments.metrics import BUNDLES, METRICS, OF_TRAINED
 from unspur_paper.experiments.presets import ON_EMBEDDINGS, PRESETS, RECOMMENDED, has_method, known_options
 from unspur_paper.experiments.published import published_values

@@ -16,9 +16,9 @@ import numpy as np
 
 from unspur import Subspace
 from unspur.datasets import label_axes, make_toy
-from unspur.metrics import GroupAccuracy, reconstruction_error
+from unspur.metrics import reconstruction_error
 from unspur_paper.experiments.draws import entropy
-from unspur_paper.experiments.fitting import LinearHead, Removal, fit_last_layer, fit_removal, seed
+from unspur_paper.experiments.fitting import LinearHead, Removal, counts, fit_last_layer, fit_removal, seed
 from unspur_paper.experiments.panels import panels
 from unspur_paper.experiments.released_methods import released_head, released_removal
 from unspur_paper.released.toy import Splits, released_splits
@@ -55,10 +55,8 @@ def toy_cell(spec: Settings) -> dict[str, Any]:
 
 def _measure(removal: Removal, last: LinearHead, test: Rows) -> dict[str, Any]:
     clean = removal(test)
-    counts = GroupAccuracy.of(last.right(clean), test.y, test.concept)
     return {
-        "right": counts.correct.ravel().tolist(),
-        "rows": counts.rows.ravel().tolist(),
+        **counts(last.right(clean), test.y, test.concept),
         "mse_spurious": _rounded(reconstruction_error(clean.Z, test.Z[:, 0]) ** 2),
         "mse_main": _rounded(reconstruction_error(clean.Z, test.Z[:, 1]) ** 2),
         "d_spurious": removal.spurious.dim,
@@ -85,17 +83,6 @@ def _exact(
     return Splits(train, train, test, np.zeros(data["d"])), removal, last
 
 
-def _paper(
-    data: Settings, remover: Settings, head: Settings, draws: np.random.Generator, training: np.random.Generator
-) -> Fitted:
-    """The library, with one fifth of the rows to validate on."""
-    pool, test = _drawn(data, data["n"], data["rho"], draws), _drawn(data, data["n"], 0.0, draws)
-    order, cut = draws.permutation(len(pool)), int(0.8 * len(pool))
-    splits = Splits(pool.select(order[:cut]), pool.select(order[cut:]), test, np.zeros(data["d"]))
-    removal = fit_removal(remover, splits.train, splits.validation, training)
-    return splits, removal, fit_last_layer(head, removal(splits.train), removal(splits.validation), training)
-
-
 def _released(
     data: Settings, remover: Settings, head: Settings, draws: np.random.Generator, training: np.random.Generator
 ) -> Fitted:
@@ -116,7 +103,6 @@ def _released_fresh(
 
 _PRESETS: dict[str, Callable[..., Fitted]] = {
     "exact": _exact,
-    "paper": _paper,
     "released": _released,
     "released-fresh": _released_fresh,
 }

@@ -6,9 +6,14 @@ import numpy as np
 
 from unspur._typing import FloatArray, IntArray
 from unspur.exceptions import InputError
-from unspur.solvers.logistic import loss_and_probability
-from unspur.solvers.sgd import RunningGroupWeights
-from unspur_paper.released.schedule import Objective, Schedule, first_parameters, logistic_objective, train_logistic
+from unspur_paper.released.schedule import (
+    Objective,
+    Schedule,
+    first_parameters,
+    logistic_objective,
+    loss_and_probability,
+    train_logistic,
+)
 from unspur_paper.rows import Rows
 
 Model = tuple[FloatArray, float]
@@ -75,12 +80,18 @@ def group_objective(part: Rows, adjustment: float, step_size: float) -> Objectiv
     group = _group(part)
     size = np.bincount(group, minlength=4)
     adjustments = np.where(size > 0, adjustment / np.sqrt(np.maximum(size, 1)), 0.0)
-    adversary = RunningGroupWeights((size > 0) / np.sum(size > 0), adjustments, step_size)
+    q = (size > 0) / np.sum(size > 0)
 
     def objective(theta: FloatArray, rows: IntArray) -> tuple[float, FloatArray]:
         batch, target = part.Z[rows], part.y[rows]
         losses, residual = loss_and_probability(batch @ theta[:-1] + theta[-1], target)
-        weight = adversary(losses, group[rows])
+        nonlocal q
+        count = np.maximum(np.bincount(group[rows], minlength=4), 1)
+        mean = np.bincount(group[rows], weights=losses, minlength=4) / count
+        raised = step_size * (mean + adjustments)
+        q = q * np.exp(raised - raised.max())  # only ratios count
+        q = q / q.sum()
+        weight = (q / count)[group[rows]]
         pull = weight * (residual - target)
         return float(weight @ losses), np.append(pull @ batch, pull.sum())
 

@@ -6,8 +6,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from unspur._typing import FloatArray
-from unspur.solvers.logistic import loss_and_probability
-from unspur_paper.released.schedule import Schedule, train_logistic
+from unspur_paper.released.schedule import Schedule, loss_and_probability, train_logistic
 from unspur_paper.released.toy import Splits
 
 

@@ -14,10 +14,16 @@ import numpy as np
 from scipy.special import ndtri
 
 from unspur._typing import Array, FloatArray
-from unspur.rows import CONCEPT, MAIN
-from unspur.solvers.logistic import loss_and_probability
-from unspur.solvers.sgd import effective_weights
-from unspur_paper.released.schedule import Schedule, first_parameters, pair_objective, train_logistic
+from unspur_paper.released.schedule import (
+    CONCEPT,
+    MAIN,
+    Schedule,
+    effective_weights,
+    first_parameters,
+    loss_and_probability,
+    pair_objective,
+    train_logistic,
+)
 from unspur_paper.released.toy import Splits
 from unspur_paper.rows import Rows
 

@@ -13,8 +13,7 @@ from sklearn.linear_model import SGDClassifier
 from sklearn.metrics import log_loss
 
 from unspur._typing import FloatArray
-from unspur.removers.rlace import onto_fantope, top_directions
-from unspur.solvers.logistic import loss_and_probability
+from unspur_paper.released.schedule import loss_and_probability
 from unspur_paper.rows import Rows
 
 #: A first judge further from the majority than this is not brought within a point of it by a better one.
@@ -54,6 +53,25 @@ def released_rlace(
         if step > 1 and min(abs(one.accuracy - majority) for one in heard) < margin:
             break
     return _hardest(heard).directions
+
+
+def onto_fantope(matrix: FloatArray, rank: int) -> FloatArray:
+    """Closest point of the Fantope: eigenvalues shifted and clipped to [0, 1] so that they sum to `rank`."""
+    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2.0)
+    low, high = values.min() - 1.0, values.max()
+    for _ in range(100):  # the clipped sum falls with the shift: bisection to machine precision
+        shift = 0.5 * (low + high)
+        if np.clip(values - shift, 0.0, 1.0).sum() > rank:
+            low = shift
+        else:
+            high = shift
+    clipped = np.clip(values - high, 0.0, 1.0)
+    return np.asarray((vectors * clipped) @ vectors.T)
+
+
+def top_directions(matrix: FloatArray, rank: int) -> FloatArray:
+    """Orthonormal eigenvectors (d, rank) of the largest eigenvalues."""
+    return np.asarray(np.linalg.eigh(matrix)[1][:, ::-1][:, :rank])
 
 
 def _hardest(heard: list[_Judgement]) -> _Judgement:

@@ -14,9 +14,11 @@ from typing import TypeAlias
 import numpy as np
 
 from unspur._typing import Array, FloatArray
-from unspur.solvers.logistic import loss_and_probability
-from unspur.solvers.sgd import FIRST_WEIGHT, chain_to_parameters, effective_weights
 
+#: The concept and the main label among the rows of weights of a pair.
+CONCEPT, MAIN = 0, 1
+#: First value of all weights; at zero the projection off w_s is undefined.
+FIRST_WEIGHT = 1e-7
 #: (parameters, rows of the batch) -> (mean loss, gradient in the parameters)
 Objective: TypeAlias = Callable[[FloatArray, Array], tuple[float, FloatArray]]
 
@@ -60,6 +62,16 @@ class Schedule:
         return theta
 
 
+def loss_and_probability(logits: FloatArray, targets: Array) -> tuple[FloatArray, FloatArray]:
+    """``log(1 + exp η) − y η`` and ``1 / (1 + exp(−η))`` of logits η, without overflow."""
+    if logits.size and np.abs(logits).max() > 300.0:
+        small = np.exp(-np.abs(logits))
+        probability = np.where(logits >= 0, 1.0, small) / (1.0 + small)
+        return np.maximum(logits, 0.0) + np.log1p(small) - targets * logits, probability
+    inverse = np.exp(-logits) + 1.0
+    return np.log(inverse) + (1.0 - targets) * logits, 1.0 / inverse
+
+
 def logistic_objective(z: FloatArray, label: Array, row_weight: FloatArray | None = None) -> Objective:
     """Mean of ``row_weight · ℓ(z · w + b, label)`` over a batch; parameters (w, b)."""
 
@@ -89,6 +101,21 @@ def pair_objective(z: FloatArray, concept: Array, main: Array) -> Objective:
         return float(losses.sum()) / len(rows), np.concatenate([gradient.ravel(), residual.sum(axis=1)])
 
     return objective
+
+
+def effective_weights(parameters: FloatArray) -> FloatArray:
+    """Weights (w_s, (I − P_{w_s}) u) of the parameters (w_s, u)."""
+    w_s, u = parameters
+    return np.stack([w_s, u - w_s * ((w_s @ u) / (w_s @ w_s))])
+
+
+def chain_to_parameters(parameters: FloatArray, gradient: FloatArray) -> FloatArray:
+    """Gradient in the parameters (w_s, u) from the gradient in the effective weights."""
+    w_s, u = parameters
+    g = gradient[MAIN]
+    squared = float(w_s @ w_s)
+    k, along = float(w_s @ u) / squared, float(w_s @ g) / squared
+    return np.stack([gradient[CONCEPT] - k * g - along * (u - 2.0 * k * w_s), g - along * w_s])
 
 
 def first_parameters(size: int) -> FloatArray:
