@@ -43,10 +43,9 @@ def select_head(
     `held_out` are rows that go to the fit itself, for heads that train on such.
     """
     more = {} if held_out is None else held_out.arguments("_val")
-    settings, fitted = settings_of(grid), []
+    settings = settings_of(grid)
     with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):  # a fit that fails is not chosen
-        for given in settings:
-            fitted.append(with_settings(head, given).fit(**train.arguments(), **more))
+        fitted = [with_settings(head, given).fit(**train.arguments(), **more) for given in settings]
     best = int(np.argmin([group_loss(one, validation) for one in fitted]))
     return fitted[best], settings[best]
 

@@ -1,7 +1,7 @@
 """Removers as specs name them: the library's, with the variants of JSE that the paper describes or compares with.
 
 A spec, and the record of its cell, has the names of the day it was written: `weight_decay` for `penalty`,
-`orthogonality` for `metric` 0 or 1, `validation_fraction` for a share in `cv`. They are translated here and nowhere else.
+`orthogonality` for `metric` 0 or 1, `validation_fraction` for a share in `cv`. They are translated here.
 """
 
 from __future__ import annotations
@@ -36,6 +36,16 @@ VARIANTS: dict[str, tuple[str, ...]] = {
 RENAMED = {"weight_decay": "penalty"}
 #: Options that are no parameters of the library's removers and heads, besides variants.
 TRANSLATED = {"JSE": {"orthogonality", "validation_fraction"}, "INLP": {"validation_fraction"}}
+#: Of JSE whose tests take slope and intercept from training rows.
+RECORDED_ONLY = (
+    "JSE with scalars of training rows is not computed any more: unspur 0.1.0 did, and tables are drawn from its "
+    "records."
+)
+
+
+def is_recorded_only(remover: Mapping[str, Any]) -> bool:
+    """Whether a remover cannot be fitted any more, so that only records have it."""
+    return bool(remover.get("scalars") == "training")
 
 
 def option_names(kind: type[Any]) -> set[str]:
@@ -64,11 +74,8 @@ def jse(options: Mapping[str, Any]) -> JSE:
     for name, value in chosen.items():
         if value not in VARIANTS[name]:
             raise InputError(f"{name} of JSE is {' or '.join(VARIANTS[name])}; got {value!r}.")
-    if chosen["scalars"] == "training":
-        raise InputError(
-            "JSE does not fit slope and intercept of its tests on training rows any more. unspur 0.1.0 computed these "
-            "cells; tables are drawn from their records."
-        )
+    if is_recorded_only(options):
+        raise InputError(RECORDED_ONLY)
     given = parameters_of("JSE", options)
     variant: dict[str, Any] = {
         name: chosen[option]
@@ -84,6 +91,6 @@ def jse(options: Mapping[str, Any]) -> JSE:
 
 
 def heuristic_delta(self: JSE, first_pair: Callable[[], tuple[Any, Any]]) -> tuple[float, float]:  # noqa: ARG001
-    """The paper's Δ: by how much the concept is harder than the task, each along its own direction of the first pair."""
+    """The paper's Δ: by how much the concept is harder than the task, each along its direction of the first pair."""
     concept, task = first_pair()
     return float(concept.mean - task.mean), float(np.hypot(concept.error, task.error))
