@@ -8,17 +8,10 @@ DEMO := $(VENV)/.demo
 export PYTHONDONTWRITEBYTECODE :=
 PYTHON_FILES := src tests reproduction trust benchmarks examples docs/conf.py docs/_ext
 
-.PHONY: demo report-birds picture test test-minimal test-oldest test-wheel trust trust-full lint types docs linkcheck bench defaults regret few-labels results frozen finetuned check clean
+.PHONY: demo picture test test-minimal test-oldest test-wheel trust trust-full lint types docs linkcheck bench defaults regret few-labels results frozen finetuned check clean
 
 demo: $(DEMO)  ## remove the photograph behind the digits, end to end; ends with a page to look at
 	$(BIN)/unspur demo --output unspur-demo.png --force
-
-# Where the birds and scenes are, and the stores that `unspur embed` made of them.
-BIRDS_ROOT ?= data
-BIRDS ?= unspur-embeddings
-
-report-birds: $(READY)  ## the report of real birds, report-birds.html, where data and store are at hand (reproduction/docs/datasets.md)
-	$(BIN)/python reproduction/scripts/report_birds.py --root '$(BIRDS_ROOT)' --embeddings '$(BIRDS)' --output report-birds.html
 
 picture: $(READY)  ## the pictures of the README and of the guide to the report (needs Chromium)
 	mkdir -p build

@@ -14,10 +14,8 @@ from decision_table import runs_of
 from regret import RECOMMENDED, RESULTS, Results, Run, records
 from scipy.stats import t as student
 
-from unspur.report.figures import write
-from unspur.report.figures.charts import Panel, draw_panels
-from unspur.report.figures.style import styled
 from unspur_paper.experiments.metrics import METRICS
+from unspur_paper.report.experiment_figures import method_colours
 
 PAGE = Path(__file__).parents[1] / "docs" / "metric-note.md"
 FIGURE = PAGE.parent / "images" / "metric-note.svg"
@@ -180,22 +178,33 @@ def _by_run(experiment: str, method: str, axis: str, place: float, metric: str =
     return {record.spec["run"]: METRICS[metric](record.result) for record in runs.values()}
 
 
-@styled
-def figure() -> Any:
+def draw() -> None:
     """Worst group (above) and fresh probe (below) by the strength of the correlation, on fine-tuned networks."""
-    panels = []
-    for metric, words, methods in ROWS:
-        for title, (experiment, elsewhere) in DRAWN.items():
-            places, series = FINETUNED[experiment][2], {}
-            for name in methods:
-                source, method = elsewhere.get(name, (experiment, name))
-                values = [list(_by_run(source, method, "p", place, metric).values()) for place in places]
-                if all(values):
-                    mean, half = np.transpose([_mean_and_half(found) for found in values])
-                    low, high = np.maximum(mean - half, 0.0), np.minimum(mean + half, 100.0)
-                    series[TITLES.get(name, name)] = np.array([places, mean, low, high])
-            panels.append(Panel(f"{title}: {words}", series, {}, {}, 5.0))
-    return draw_panels(panels, "p, share of training rows whose concept agrees with the task", "", "page")
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    colours = method_colours(TITLES.get(name, name) for _, _, methods in ROWS for name in methods)
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "unspur", "font.size": 7.5}):
+        drawn: Any = Figure(figsize=(6.9, 4.6), layout="constrained")
+        for line, (metric, words, methods) in zip(drawn.subplots(2, 3, sharex="col"), ROWS, strict=True):
+            for axis, (title, (experiment, elsewhere)) in zip(line, DRAWN.items(), strict=True):
+                places = FINETUNED[experiment][2]
+                for name in methods:
+                    source, method = elsewhere.get(name, (experiment, name))
+                    values = [list(_by_run(source, method, "p", place, metric).values()) for place in places]
+                    if all(values):
+                        mean, half = np.transpose([_mean_and_half(found) for found in values])
+                        label = TITLES.get(name, name)
+                        axis.plot(places, mean, color=colours[label], marker="o", markersize=3, label=label)
+                        bounds = np.maximum(mean - half, 0.0), np.minimum(mean + half, 100.0)
+                        axis.fill_between(places, *bounds, color=colours[label], alpha=0.16, linewidth=0)
+                axis.set_title(f"{title}: {words}", loc="left", fontsize=7.5)
+        drawn.supxlabel("p, share of training rows whose concept agrees with the task")
+        entries = {
+            name: line for axis in drawn.axes for line, name in zip(*axis.get_legend_handles_labels(), strict=True)
+        }
+        drawn.legend(entries.values(), entries, ncols=len(entries), loc="outside lower center", frameon=False)
+        drawn.savefig(FIGURE, metadata={"Date": None})
 
 
 def _mean_and_half(values: list[float]) -> tuple[float, float]:
@@ -369,5 +378,5 @@ def page() -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
-    write(figure(), FIGURE, overwrite=True)
+    draw()
     print(PAGE, FIGURE)

@@ -21,7 +21,7 @@ def test_code_of_a_page_runs(page, tmp_path, capsys):
     assert run_code(page, tmp_path) == 0
     if page.name == "experiments.md":
         assert "JSE adjusted delta" in capsys.readouterr().out
-        assert (tmp_path / "ood.pdf").exists()
+        assert (tmp_path / "ood.svg").exists()
 
 
 def test_pages_of_the_product_do_without_the_reproduction():

@@ -1,20 +1,14 @@
-"""Published datasets as stores: where experiments look for them, and by name from `unspur` itself."""
+"""Published datasets as stores, where experiments look for them."""
 
 import json
 
-import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
 pytest.importorskip("PIL")
 
-from reproduction.tests.cli.programs import paper, unspur
+from reproduction.tests.cli.programs import paper
 from reproduction.tests.datasets.birds import SPECIES, lay_birds, lay_published, lay_scenes
-from unspur.cli.report import row_content as shown
-from unspur.exceptions import InputError
-from unspur.io.files import read_table
-from unspur_paper.cli.embed import SOURCES
-from unspur_paper.embedding.registry import Grey, load_source, source_names
 from unspur_paper.embedding.store import EmbeddingStore
 
 
@@ -45,7 +39,7 @@ def test_some_of_the_birds_go_where_they_are_told(birds, tmp_path):
     assert first.rows.shape == (78, 9)
     assert circulated.labels["y"].sum() > first.labels["y"].sum()
     assert_array_equal(circulated.rows, first.rows)
-    for option in (["--pca", 9], ["--sizes", "26,5,8"], ["--pooling", "mean"]):
+    for option in (["--pca", 9], ["--sizes", "26,5,8"]):
         said = paper("embed", "waterbirds", "--root", birds, "--encoder", "grey-50", *option, code=2)
         assert f"{option[0]} needs --output" in said
 
@@ -84,22 +78,3 @@ def test_misuse_is_explained(arguments, message):
 
 def test_a_dataset_in_a_folder_needs_that_folder():
     assert "celeba needs --root, the folder of its data" in paper("embed", "celeba", "--encoder", "grey-50", code=1)
-
-
-def test_unspur_finds_every_source_by_its_entry_point():
-    assert {"waterbirds", "waterbirds-published", "celeba", "multinli"} <= set(SOURCES) == set(source_names())
-    for name in SOURCES:
-        assert len(load_source(name).labels) == 2
-
-
-def test_a_store_of_a_dataset_shows_what_it_was_drawn_from(tmp_path):
-    """Splits and scenes are drawn; the manifest, whose settings are sorted, says how."""
-    root = lay_scenes(lay_birds(tmp_path, each=12), each=16)
-    unspur("embed", "waterbirds", "--root", root, "--encoder", "grey-50", "--output", tmp_path / "store", "--seed", 4)
-    table = read_table(tmp_path / "store").where("split", "test")
-    pictures = shown("waterbirds", table, root)["pictures"]
-    assert len(pictures) == len(table.Z) > 20
-    for i in range(0, len(table.Z), 3):
-        np.testing.assert_allclose(Grey()([pictures[i]])[0], table.Z[i], atol=1e-6)
-    with pytest.raises(InputError, match="waterbirds needs root"):
-        shown("waterbirds", table, None)

@@ -97,7 +97,7 @@ def test_missing_images_are_counted_and_a_limit_reads_those_before_them(root):
     for i in (9, 11):
         (root / "celeba" / "img_align_celeba" / f"{i:06}.jpg").unlink()
     with pytest.raises(
-        InputError, match=rf"2 of {N} images .* such as 000009.jpg. Complete the folder, or pass limit="
+        InputError, match=rf"2 of {N} images .* such as 000009.jpg. Complete the folder, or pass --limit"
     ):
         CelebA.read(root)
     few = CelebA.read(root, limit=8)

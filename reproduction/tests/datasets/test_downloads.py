@@ -14,8 +14,7 @@ import pytest
 
 from reproduction.tests.datasets.making import everything, lay, make_zip, tar
 from reproduction.tests.datasets.serving import serving
-from unspur._files import hold
-from unspur.exceptions import BusyError, InputError, OutputExistsError
+from unspur.exceptions import InputError, OutputExistsError
 from unspur_paper.datasets.downloads import (
     PUBLICATIONS,
     Archive,
@@ -27,6 +26,7 @@ from unspur_paper.datasets.downloads import (
     obtain,
 )
 from unspur_paper.datasets.downloads.fetch import fetch
+from unspur_paper.files import BusyError, hold
 
 CONTENT = random.Random(0).randbytes(700_000)
 SHA = hashlib.sha256(CONTENT).hexdigest()
@@ -246,7 +246,7 @@ def test_a_lock_can_be_waited_for(tmp_path):
 HOLDER = """
 import sys, time
 from pathlib import Path
-from unspur._files import hold
+from unspur_paper.files import hold
 with hold(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)

@@ -92,7 +92,7 @@ def test_the_digest_follows_content_and_not_place(root, tmp_path):
         (b'{"gold_label": "neutral", "sentence1": "a', "not JSON in UTF-8"),
         (b'{"gold_label": "neutral", "sentence1": "\xff", "sentence2": "b"}', "not JSON in UTF-8"),
         (b'{"gold_label": "neutral", "sentence1": "' + b"x" * 2**20 + b'"}', "more than 1,048,576 bytes"),
-        (b"[" * 100_000, "nested too deeply"),
+        (b"[" * 100_000, "recursion"),
         (b'{"gold_label": "' + b"x" * 100_000 + b'", "sentence1": "a", "sentence2": "b"}', "has the label 'x{39}…'"),
         (b"[1, 2]", "needs texts under gold_label, sentence1, sentence2"),
         (b'{"gold_label": "neutral", "sentence1": "a"}', "has none under sentence2"),

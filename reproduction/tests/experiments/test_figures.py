@@ -12,12 +12,11 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from unspur.exceptions import InputError
-from unspur.report.colours import METHOD_COLOURS, method_colours
 from unspur_paper.experiments.cells import run_cell
 from unspur_paper.experiments.folder import experiments_folder
 from unspur_paper.experiments.spec_file import read_experiment
 from unspur_paper.experiments.summary import summarise
-from unspur_paper.report.experiment_figures import draw
+from unspur_paper.report.experiment_figures import METHOD_COLOURS, draw, method_colours
 
 #: On embeddings two stand for all: a smoke run of every spec, with its figure, is in test_reproduce.py.
 SPECS = [

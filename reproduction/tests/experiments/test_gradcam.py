@@ -17,7 +17,6 @@ from PIL import Image
 
 from reproduction.tests.datasets.birds import lay_birds, lay_scenes
 from unspur.exceptions import ArtifactError, InputError
-from unspur.report.colours import MAP_COLOURS, outline_mask, overlay_map
 from unspur_paper.cli import main
 from unspur_paper.datasets.selected import birds_at
 from unspur_paper.datasets.waterbirds import Composites
@@ -33,7 +32,7 @@ from unspur_paper.experiments.reproduce import find_experiments, reproduce
 from unspur_paper.experiments.stores import open_embedded, tuned_folder
 from unspur_paper.experiments.synthetic_maps import synthetic_maps
 from unspur_paper.networks.maps import Maps, opacity, write_maps
-from unspur_paper.report.gradcam_page import write_maps_page
+from unspur_paper.report.gradcam_page import MAP_COLOURS, outline_mask, overlay_map, write_maps_page
 
 NOWHERE = Path("not-there")
 

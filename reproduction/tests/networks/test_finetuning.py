@@ -26,10 +26,10 @@ from tests.embed.conftest import tiny_vision
 from tests.embed.strips import Strips
 
 from reproduction.tests.networks.tuning import TRAININGS, N, coloured, labels, sentences, tune
-from unspur._files import host_id
-from unspur.exceptions import ArtifactError, DiskError, InputError, OutputExistsError
+from unspur.exceptions import ArtifactError, InputError, OutputExistsError
 from unspur_paper.embedding.embedding import embed
 from unspur_paper.embedding.registry import load_encoder
+from unspur_paper.files import DiskError
 from unspur_paper.networks import finetuning
 from unspur_paper.networks.adversary import reverse
 from unspur_paper.networks.checkpoint import load_checkpoint, save_checkpoint
@@ -437,11 +437,6 @@ def test_a_network_cannot_replace_the_one_it_begins_from(models, undisturbed, tm
 def test_a_finished_network_is_found_and_not_trained_again(models, undisturbed, steps, tmp_path):
     folder = copy_of(undisturbed["image"], tmp_path)
     (folder / CHECKPOINT).write_bytes(b"left by a process that was killed at the very end")
-    dead = subprocess.Popen([sys.executable, "-c", ""])
-    dead.wait()
-    unfinished = folder / f".unspur-{dead.pid}-1a2b-{host_id()}.tmp"
-    unfinished.mkdir()
-    (unfinished / NETWORK).write_bytes(b"half a file")
     before = (folder / NETWORK).stat().st_mtime_ns
     encoder = tune("image", models["image"], folder)
     assert (encoder.digest, (folder / NETWORK).stat().st_mtime_ns) == (record(folder)["digest"], before)

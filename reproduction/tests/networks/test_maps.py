@@ -20,12 +20,12 @@ from safetensors.numpy import save
 from reproduction.tests.networks.mapping import left_half, photographs
 from reproduction.tests.networks.tiny import PREPARATION, TinyConv
 from unspur import AffineMap, Subspace
-from unspur._files import hold
-from unspur.exceptions import ArtifactError, BusyError, InputError
+from unspur.exceptions import ArtifactError, InputError
 from unspur_paper.embedding.base import resize_and_crop
 from unspur_paper.embedding.store import Reduction
 from unspur_paper.experiments.fitting import LinearHead, Removal
 from unspur_paper.experiments.gradcam import Layer
+from unspur_paper.files import BusyError, hold
 from unspur_paper.networks import maps as layout
 from unspur_paper.networks.maps import onto_cells, opacity, read_maps, write_maps
 

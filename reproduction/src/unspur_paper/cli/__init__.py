@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from unspur._version import __version__
-from unspur.cli.program import Program
+from unspur_paper.cli.program import Program
 
 __all__ = ["main"]
 
@@ -20,9 +20,7 @@ SECTIONS = {
         "pictures": "Draw pages of birds or faces from your copy of the data.",
     },
 }
-EPILOG = """\
-`unspur-paper COMMAND --help` shows the options of a command and an example.
-Exit codes are those of unspur."""
+EPILOG = "`unspur-paper COMMAND --help` shows the options of a command and an example."
 
 
 @click.group(

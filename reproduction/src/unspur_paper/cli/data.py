@@ -7,21 +7,20 @@ from typing import Any
 
 import click
 
-from unspur.cli.console import echo_json, say
-from unspur.cli.options import LocalPath, json_option
+from unspur_paper.cli.program import echo_json, json_option, say
 from unspur_paper.datasets.downloads import PUBLICATIONS, Found, Outcome, Publication, obtain
 
 
 @click.command()
 @click.argument("name", type=click.Choice(list(PUBLICATIONS)), required=False)
-@click.option("--root", type=LocalPath(path_type=Path), help="Folder that holds the datasets; made if needed.")
+@click.option("--root", type=click.Path(path_type=Path), help="Folder that holds the datasets; made if needed.")
 @click.option("--list", "as_list", is_flag=True, help="List the datasets, their sizes, terms and pages.")
 @click.option(
     "--archive",
     "archives",
     multiple=True,
     metavar="FILE",
-    type=LocalPath(path_type=Path),
+    type=click.Path(path_type=Path),
     help="A published file that is already here; used instead of the network, and kept.",
 )
 @click.option("--url", "urls", multiple=True, help="Another address of a published file.")

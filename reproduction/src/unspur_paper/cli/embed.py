@@ -2,68 +2,42 @@
 
 from __future__ import annotations
 
-import re
 import shlex
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import click
 
-from unspur._text import counted
-from unspur.cli.console import echo_json, print_path, say, say_command
-from unspur.cli.options import LocalPath, force_option, in_order, json_option, seed_option, with_default
 from unspur_paper.cli.options import sizes_option
+from unspur_paper.cli.program import echo_json, force_option, json_option, print_path, say, seed_option
+from unspur_paper.datasets.sources import SOURCES, read_source
 from unspur_paper.datasets.waterbirds import LabelRule
-from unspur_paper.embedding.registry import read_source, source_names
-from unspur_paper.embedding.store import EmbeddingStore
+from unspur_paper.embedding.base import Precision
+from unspur_paper.embedding.embedding import embed
+from unspur_paper.embedding.registry import ENCODERS, load_encoder
+from unspur_paper.embedding.store import MANIFEST, EmbeddingStore
 from unspur_paper.experiments.stores import EMBEDDINGS, store_folder
-from unspur_paper.networks.tuned import pooling_in_experiments
-
-if TYPE_CHECKING:
-    from unspur_paper.embedding.base import Encoder, Precision
-    from unspur_paper.embedding.examples import Examples
-    from unspur_paper.embedding.huggingface import Pooling
-
-#: Precisions and poolings of `unspur_paper.embedding`, written out because importing that takes a while.
-PRECISIONS = ("auto", "float32", "bfloat16")
-POOLINGS = ("auto", "cls", "mean", "last", "pooler")
-
 
 workers_option = click.option(
     "--workers", type=click.IntRange(1), help="Threads that load examples (one for each core, up to 4)."
 )
-#: Options of every command that runs a frozen network on examples.
-network_options = in_order(
-    click.option(
-        "--encoder",
-        "encoder_name",
-        metavar="NAME",
-        help="One of --list, owner/model of the hub, or a folder.",
-    ),
-    click.option("--list", "list_only", is_flag=True, help="List the encoders and stop."),
-    click.option("--root", type=LocalPath(path_type=Path), help="Folder of the data (a table's own folder)."),
-    seed_option,
-    click.option("--output", type=LocalPath(path_type=Path), help="Folder of the store."),
-    click.option(
-        "--pca", type=click.IntRange(1), metavar="K", help="Keep K principal components of the training rows."
-    ),
-    with_default("--device", "auto", "What the network runs on.", metavar="auto|cpu|cuda"),
-    with_default("--precision", "auto", "Precision of the network.", type=click.Choice(PRECISIONS)),
-    with_default(
-        "--pooling",
-        "auto",
-        "Pooling of tokens for text models; auto: as the model was trained.",
-        type=click.Choice(POOLINGS),
-    ),
-    click.option("--batch", type=click.IntRange(1), help="Examples at a time (16; on a GPU 256)."),
-    workers_option,
-    force_option,
-    json_option,
+device_option = click.option(
+    "--device", default="auto", show_default=True, metavar="auto|cpu|cuda", help="What the network runs on."
 )
-
-
-SOURCES = source_names()
+precision_option = click.option(
+    "--precision",
+    default="auto",
+    show_default=True,
+    type=click.Choice(get_args(Precision)),
+    help="Precision of the network.",
+)
+embeddings_option = click.option(
+    "--embeddings",
+    default=EMBEDDINGS,
+    show_default=True,
+    type=click.Path(path_type=Path),
+    help="Folder of all stores, in which this one gets its place.",
+)
 #: Options that only some sources have.
 ONLY_FOR = {
     "scenes": ("waterbirds",),
@@ -74,19 +48,24 @@ ONLY_FOR = {
 
 
 @click.command("embed")
-@click.argument("source", type=click.Choice(SOURCES), required=False)
-@network_options
-@click.option("--scenes", type=LocalPath(path_type=Path), help="Folder of the scenes, if it is not --root.")
+@click.argument("source", type=click.Choice(list(SOURCES)), required=False)
+@click.option("--encoder", "encoder_name", metavar="NAME", help="One of --list, owner/model of the hub, or a folder.")
+@click.option("--list", "list_only", is_flag=True, help="List the encoders and stop.")
+@click.option("--root", type=click.Path(path_type=Path), help="Folder of the data.")
+@seed_option
+@click.option("--output", type=click.Path(path_type=Path), help="Folder of the store.")
+@click.option("--pca", type=click.IntRange(1), metavar="K", help="Keep K principal components of the training rows.")
+@device_option
+@precision_option
+@click.option("--batch", type=click.IntRange(1), help="Examples at a time (16; on a GPU 256).")
+@workers_option
+@force_option
+@json_option
+@click.option("--scenes", type=click.Path(path_type=Path), help="Folder of the scenes, if it is not --root.")
 @click.option("--rule", type=click.Choice(get_args(LabelRule)), help="Which birds are waterbirds (species).")
 @sizes_option("Birds in each split (the paper's).")
 @click.option("--limit", type=click.IntRange(1), help="Only the first so many images.")
-@click.option(
-    "--embeddings",
-    default=str(EMBEDDINGS),
-    show_default=True,
-    type=LocalPath(path_type=Path),
-    help="Folder of all stores, in which this one gets its place.",
-)
+@embeddings_option
 def embed_command(
     source: str | None,
     encoder_name: str | None,
@@ -99,15 +78,19 @@ def embed_command(
     sizes: dict[str, int] | None,
     rule: LabelRule | None,
     limit: int | None,
+    pca: int | None,
+    device: str,
+    precision: Precision,
+    batch: int | None,
+    workers: int | None,
+    force: bool,
     as_json: bool,
-    **network: Any,
 ) -> None:
     """Turn a published dataset into embeddings by a frozen network.
 
     SOURCE is a dataset such as waterbirds (pasted from CUB and scenes), celeba or multinli. The store goes to a folder
     of SOURCE and encoder, where experiments look for theirs, unless --output names another. Strengths of the
-    correlation are drawn later, by experiments. Texts are embedded by their [CLS] token, as in the paper, unless
-    --pooling names another way.
+    correlation are drawn later, by experiments. Texts are embedded by their [CLS] token, as in the paper.
 
     To resume a stopped run, run the same command again.
 
@@ -123,56 +106,18 @@ def embed_command(
     for option, sources in ONLY_FOR.items():
         if special[option] is not None and source not in sources:
             raise click.UsageError(f"--{option} is for {' and '.join(sources)} only.")
-    pooling = None if network["pooling"] == "auto" else network["pooling"]
-    for option, given in (("pca", network["pca"]), ("limit", limit), ("sizes", sizes), ("pooling", pooling)):
+    for option, given in (("pca", pca), ("limit", limit), ("sizes", sizes)):
         if given is not None and output is None:
             raise click.UsageError(f"--{option} needs --output: the place of {source} is for all of its rows.")
-    network["pooling"] = pooling or pooling_in_experiments(encoder_name)
     examples = read_source(source, root, {"seed": seed, **special})
-
-    def folder_of(encoder: str) -> Path:
-        return output or store_folder(embeddings, source, encoder, seed)
-
-    def next_of(store: EmbeddingStore) -> str | None:
-        if source == "waterbirds" and output is None and seed == 0:
-            return f"unspur-paper reproduce waterbirds-ood --runs 1 --embeddings {shlex.quote(str(embeddings))}"
-        return following(store, source)
-
-    run(examples, encoder_name, folder_of, next_of, as_json=as_json, **network)
-
-
-def run(
-    examples: Examples,
-    encoder_name: str,
-    folder_of: Callable[[str], Path],
-    next_of: Callable[[EmbeddingStore], str | None],
-    *,
-    pca: int | None,
-    device: str,
-    precision: Precision,
-    pooling: Pooling,
-    batch: int | None,
-    workers: int | None,
-    force: bool,
-    as_json: bool,
-) -> None:
-    """Run a network on examples, and print what came of it.
-
-    `folder_of` returns the folder of the store for the name of an encoder, and `next_of` a command to try on the store.
-    """
-    from unspur_paper.embedding.embedding import embed
-    from unspur_paper.embedding.registry import ENCODERS, load_encoder
-    from unspur_paper.embedding.store import MANIFEST
-
     if pca is not None and "train" not in examples.labels.get("split", ()):
-        raise click.UsageError(
-            f"--pca is fitted on training rows: {examples.name} needs a label split with the value train."
-        )
+        raise click.UsageError(f"--pca is fitted on training rows, and {source} has no label split.")
     # Networks outside of the registry may take pictures and texts, and must know which.
     kind: Any = None if encoder_name in ENCODERS else examples.kind
-    encoder: Encoder = load_encoder(encoder_name, device=device, precision=precision, kind=kind, pooling=pooling)
+    encoder = load_encoder(encoder_name, device=device, precision=precision, kind=kind)
     # Where a folder lies on this machine is not part of its name; a revision of the hub is.
-    folder = folder_of(encoder.name if Path(encoder_name).expanduser().is_dir() else encoder_name)
+    known_as = encoder.name if Path(encoder_name).expanduser().is_dir() else encoder_name
+    folder = output or store_folder(embeddings, source, known_as, seed)
     if not as_json:
         say(
             f"{len(examples)} {examples.kind}s of {examples.name} by {encoder.name} ({encoder.width} numbers each) on "
@@ -183,91 +128,30 @@ def run(
     store = embed(
         examples, encoder, folder, pca=pca, batch=batch, workers=workers, overwrite=force, progress=not as_json
     )
-    _print_store(store, next_of(store), found=not force and before == manifest.read_bytes(), as_json=as_json)
-
-
-def _binary(store: EmbeddingStore) -> tuple[str, str]:
-    """Names of the first two labels with two values, or placeholders; only a concept may have missing values."""
-    from unspur.io.files import MISSING_VALUE_WORDS
-
-    two: dict[str, bool] = {}
-    for name, column in store.labels.items():
-        values = set(column.tolist())
-        known = values.difference(MISSING_VALUE_WORDS, {None}, (value for value in values if not str(value).strip()))
-        if name != "split" and len(known) == 2:
-            two[name] = len(known) < len(values)
-    main = next((name for name, missing in two.items() if not missing), "LABEL")
-    return main, next((name for name in two if name != main), "CONCEPT")
-
-
-def following(store: EmbeddingStore, source: str) -> str | None:
-    """A command to try on a store; none for paired rows, whose twins could be among the test rows."""
-    from unspur_paper.embedding.registry import load_source, source_names
-
-    known = load_source(source) if source in source_names() else None
-    if known is not None and known.paired:
-        return None
-    train = " --where split=train" if "train" in store.labels.get("split", ()) else ""
-    labels = [name for name in store.labels if name != "split"]
-    if known is None and not labels:
-        return f"unspur predict MODEL.safetensors {shlex.quote(str(store.folder))} --output predictions.csv"
-    if known is None and len(labels) > 2:  # which of them is the task, the user knows; an audit finds concepts
-        return f"unspur audit {shlex.quote(str(store.folder))}{train} --task LABEL"
-    main, concept = _binary(store) if known is None else known.labels
-    output = re.sub(r"[/\\]", "-", concept) + ".safetensors"
-    return (
-        f"unspur fit {shlex.quote(str(store.folder))}{train} --task {shlex.quote(main)} --concept "
-        f"{shlex.quote(concept)} --output {shlex.quote(output)}"
-    )
-
-
-def _print_store(store: EmbeddingStore, following: str | None, *, found: bool, as_json: bool) -> None:
-    about = store.manifest
-    rate = len(store) / about["seconds"] if about.get("seconds") else None
-    rows, width = store.rows.shape
-    if as_json:
-        echo_json(
-            {
-                "folder": str(store.folder),
-                "found": found,
-                "rows": rows,
-                "width": width,
-                "digest": store.digest,
-                "dataset": about["dataset"],
-                "encoder": about["encoder"],
-                "pca": about["pca"],
-                "labels": list(store.labels),
-                "rows_per_second": rate,
-                "peak_memory_mb": about.get("peak_memory_mb"),
-                "cut": about.get("cut"),
-                "pooling": about.get("pooling"),
-                "normalised": about.get("normalised"),
-                "next": following,
-            }
+    _tell(store, found=not force and before == manifest.read_bytes(), as_json=as_json)
+    if source == "waterbirds" and output is None and seed == 0 and not as_json:
+        print_path(
+            "Next", f"unspur-paper reproduce waterbirds-ood --runs 1 --embeddings {shlex.quote(str(embeddings))}"
         )
+
+
+def _tell(store: EmbeddingStore, *, found: bool, as_json: bool) -> None:
+    about, (rows, width) = store.manifest, store.rows.shape
+    if as_json:
+        kept = {name: about.get(name) for name in ("dataset", "encoder", "pca", "seconds", "cut")}
+        made = {"folder": str(store.folder), "found": found, "rows": rows, "width": width, "digest": store.digest}
+        echo_json({**made, **kept, "labels": list(store.labels)})
         return
     if found:
         say("The store is already complete; nothing was embedded.")
     print_path("Store", store.folder)
-    say(f"{counted(rows, 'row')} × {width}, digest {store.digest}", indent="  ")
-    speed = "" if rate is None else f"{rate:.1f} rows a second"
-    memory = "" if not about.get("peak_memory_mb") else f"at most {about['peak_memory_mb']} MB of memory"
-    if speed or memory:
-        say(", ".join(filter(None, (speed, memory))), indent="  ")
+    say(f"{rows:,} rows × {width}, digest {store.digest}", indent="  ")
     if (cut := about.get("cut")) and cut["texts"]:
-        are, were = ("is", "was") if cut["texts"] == 1 else ("are", "were")
-        say(
-            f"Note: {cut['texts']:,} of {rows:,} texts {are} longer than {cut['max_tokens']} tokens and {were} cut.",
-            err=True,
-        )
-    if following is not None:
-        say_command("Next:", re.split(r" (?=--)", following))
+        say(f"Note: {cut['texts']:,} of {rows:,} texts were cut after {cut['max_tokens']} tokens.", err=True)
 
 
 def list_encoders(as_json: bool) -> None:
     """Print what encoders there are."""
-    from unspur_paper.embedding.registry import ENCODERS
-
     if as_json:
         echo_json(
             [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,12 +11,10 @@ import click
 import numpy as np
 
 from unspur._typing import Array
-from unspur.cli.completion import columns_of, one_of
-from unspur.cli.console import echo_json, print_path, say
-from unspur.cli.options import LocalPath, force_option, given_once, in_order, json_option, outside_option, seed_option
 from unspur.exceptions import InputError, OutputExistsError
-from unspur_paper.cli.embed import workers_option
+from unspur_paper.cli.embed import device_option, embeddings_option, precision_option, workers_option
 from unspur_paper.cli.options import sizes_option
+from unspur_paper.cli.program import echo_json, force_option, in_order, json_option, print_path, say, seed_option
 from unspur_paper.datasets.celeba import MOUTH, CelebA
 from unspur_paper.datasets.celeba import SIZES as FACES
 from unspur_paper.datasets.multinli import MultiNLI
@@ -27,16 +24,16 @@ from unspur_paper.datasets.squares import Squares
 from unspur_paper.datasets.waterbirds import Composites
 from unspur_paper.embedding.base import NetworkEncoder, Precision
 from unspur_paper.embedding.embedding import embed
-from unspur_paper.embedding.examples import Examples, TableExamples
+from unspur_paper.embedding.examples import Examples
 from unspur_paper.embedding.registry import ENCODERS, load_encoder
 from unspur_paper.embedding.store import MANIFEST, REDUCTION, EmbeddingStore, Reduction, is_store, read_manifest
-from unspur_paper.experiments.stores import EMBEDDINGS, tuned_folder
+from unspur_paper.experiments.stores import tuned_folder
 from unspur_paper.networks.finetuning import finetune
 from unspur_paper.networks.maps import opacity, write_maps
 from unspur_paper.networks.prepared import AT_ONCE
 from unspur_paper.networks.training import Balance, Optimizer, Training, paper_training
 from unspur_paper.networks.training_data import label_of
-from unspur_paper.networks.tuned import CHECKPOINT, RECORD, pooling_in_experiments, read_record, told
+from unspur_paper.networks.tuned import CHECKPOINT, RECORD, read_record, told
 
 #: Main label and concept of each source, and the principal components that the paper keeps.
 LABELS = {"waterbirds": ("y", "background", 300), "celeba": ("y", "concept", 300), "multinli": ("y", "concept", 100)}
@@ -60,36 +57,20 @@ training_options = in_order(
 
 
 @click.command("finetune")
-@click.argument("source", type=LocalPath(), shell_complete=one_of(lambda: list(LABELS), files=True))
+@click.argument("source", type=click.Choice(list(LABELS)))
 @click.option(
     "--encoder",
     "encoder_name",
     metavar="NAME",
     required=True,
-    shell_complete=one_of(lambda: list(ENCODERS), files=True),
-    help="A network of `unspur embed --list`, owner/model of the hub, or a folder.",
+    help="A network of `unspur-paper embed --list`, owner/model of the hub, or a folder.",
 )
-@click.option("--root", type=LocalPath(path_type=Path), help="Folder of the data (a table's own folder).")
-@outside_option
+@click.option("--root", type=click.Path(path_type=Path), required=True, help="Folder of the data.")
 @click.option("--p", type=click.FloatRange(0.0, 1.0), help=f"Strength of the correlation ({P}).")
 @seed_option
 @sizes_option("Examples in each split (the paper's, or as near as the data allow).")
-@click.option(
-    "--task",
-    metavar="NAME",
-    multiple=True,
-    callback=given_once,
-    shell_complete=columns_of("source"),
-    help="Main label, of celeba or a table of one's own.",
-)
-@click.option(
-    "--concept",
-    metavar="NAME",
-    multiple=True,
-    callback=given_once,
-    shell_complete=columns_of("source"),
-    help="Concept, likewise.",
-)
+@click.option("--task", metavar="NAME", help="Main label, of celeba.")
+@click.option("--concept", metavar="NAME", help="Concept, likewise.")
 @click.option("--unmarked", is_flag=True, help="Train on pairs without the mark only; multinli.")
 @click.option(
     "--negation",
@@ -112,27 +93,15 @@ training_options = in_order(
     type=click.IntRange(0),
     help="Keep feature maps of N test pictures of each group, for Grad-CAM; waterbirds and celeba.",
 )
-@click.option(
-    "--embeddings",
-    default=str(EMBEDDINGS),
-    show_default=True,
-    type=LocalPath(path_type=Path),
-    help="Folder of all stores, in which this one gets its place.",
-)
-@click.option("--output", type=LocalPath(path_type=Path), help="Folder of this store instead.")
+@embeddings_option
+@click.option("--output", type=click.Path(path_type=Path), help="Folder of this store instead.")
 @click.option(
     "--squares",
-    type=LocalPath(path_type=Path),
+    type=click.Path(path_type=Path),
     help="Keep scaled pictures in this folder, for other networks on the same draw; waterbirds and celeba.",
 )
-@click.option("--device", default="auto", show_default=True, metavar="auto|cpu|cuda", help="What the network runs on.")
-@click.option(
-    "--precision",
-    default="auto",
-    show_default=True,
-    type=click.Choice(get_args(Precision)),
-    help="Precision of the network.",
-)
+@device_option
+@precision_option
 @click.option("--tuned-kernels", is_flag=True, help="Have a GPU try several kernels first; for several networks.")
 @workers_option
 @force_option
@@ -140,8 +109,7 @@ training_options = in_order(
 def finetune_command(
     source: str,
     encoder_name: str,
-    root: Path | None,
-    allow_outside: bool,
+    root: Path,
     p: float | None,
     seed: int,
     sizes: dict[str, int] | None,
@@ -167,9 +135,8 @@ def finetune_command(
 
     It is trained on SOURCE, at a strength of the correlation, and its embeddings go to a store.
 
-    SOURCE is waterbirds, celeba, multinli, or a table of one's own: a .csv file as for `unspur embed`, with a column
-    split (train, validation, test). All weights are trained, by the paper's settings for that dataset unless others are
-    given. The network itself is kept beside the store, and `--encoder` of other commands takes its folder.
+    All weights are trained, by the paper's settings for that dataset unless others are given. The network itself is
+    kept beside the store, and `--encoder` of other commands takes its folder.
 
     To resume a stopped run, run the same command again.
 
@@ -177,22 +144,15 @@ def finetune_command(
       unspur-paper finetune waterbirds --root data --encoder efficientnet-lite0 \
           --p 0.9 --epochs 20
     """
-    own = Path(source).suffix.lower() == ".csv"
-    if not own and source not in LABELS:
-        raise click.UsageError(f"There is no source {source!r}. Known are {', '.join(LABELS)}, or a .csv file.")
-    if own and (output is None or task is None or concept is None):
-        raise click.UsageError(f"{source} needs --output, the folder of the store, and --task and --concept.")
     if unmarked and (source != "multinli" or adversary):
         raise click.UsageError(
             "--unmarked is for multinli only, and without an adversary: it would have no concept to find."
         )
     if negation and (source != "multinli" or unmarked or sizes is not None):
         raise click.UsageError("--negation is for all pairs of multinli, without --unmarked and --sizes.")
-    if not own and source != "celeba" and (task is not None or concept is not None):
-        raise click.UsageError(f"--task and --concept are for celeba and tables of one's own; {source} has its own.")
-    if own and sizes is not None:
-        raise click.UsageError(f"--sizes is for known sources; the column split of {source} says what is what.")
-    if p is not None and (own or unmarked or negation):
+    if source != "celeba" and (task is not None or concept is not None):
+        raise click.UsageError(f"--task and --concept are for celeba; {source} has its own.")
+    if p is not None and (unmarked or negation):
         why = "with --unmarked there is none to train on" if unmarked else f"the rows of {source} are taken as they are"
         raise click.UsageError(f"--p is the strength of a correlation that is made here; {why}.")
     if maps and source not in ("waterbirds", "celeba"):
@@ -201,7 +161,7 @@ def finetune_command(
         raise click.UsageError("--squares is for waterbirds and celeba.")
     p = P if p is None else p
     kind = {"unmarked": unmarked, "negation": negation}
-    plan = _plan(source, root, p, seed, sizes, task, concept, allow_outside=allow_outside, **kind)
+    plan = _plan(source, root, p, seed, sizes, task, concept, **kind)
     training = paper_training(source, adversary=adversary).with_settings(
         {**settings, "seed": seed, "adversary": adversary}
     )
@@ -264,7 +224,7 @@ class _Plan:
 
 def _plan(
     source: str,
-    root: Path | None,
+    root: Path,
     p: float,
     seed: int,
     sizes: dict[str, int] | None,
@@ -273,13 +233,7 @@ def _plan(
     *,
     unmarked: bool,
     negation: bool,
-    allow_outside: bool,
 ) -> _Plan:
-    if source not in LABELS:
-        table = TableExamples.read(source, root, allow_outside=allow_outside)
-        return _Plan(table, table, str(main), str(concept), 0)
-    if root is None:
-        raise click.UsageError(f"{source} needs --root, the folder of its data; unspur-paper data fetches some.")
     if source == "multinli" and unmarked:
         trained_on, both = unmarked_pairs(MultiNLI.read(root), seed, sizes)
         return _Plan(trained_on, both, *LABELS[source])
@@ -308,11 +262,11 @@ def _in_squares(plan: _Plan, encoder: NetworkEncoder, folder: Path, workers: int
 
 
 def _network(name: str, device: str, precision: Precision, examples: Examples) -> NetworkEncoder:
-    encoder = load_encoder(
-        name, device=device, precision=precision, kind=examples.kind, pooling=pooling_in_experiments(name)
-    )
+    encoder = load_encoder(name, device=device, precision=precision, kind=examples.kind)
     if not isinstance(encoder, NetworkEncoder):
-        raise InputError(f"{name} is no network, so there is nothing to train; see `unspur embed --list` for others.")
+        raise InputError(
+            f"{name} is no network, so there is nothing to train; see `unspur-paper embed --list` for others."
+        )
     return encoder
 
 
@@ -447,4 +401,4 @@ def _tell(store: EmbeddingStore, network: Path, training: Mapping[str, Any], *, 
     print_path("Network", network)
     print_path("Store", store.folder)
     say(f"{len(store)} rows × {store.rows.shape[1]}", indent="  ")
-    say(f"Next: unspur embed … --encoder {shlex.quote(str(network))}, or unspur-paper reproduce")
+    say("Next: unspur-paper reproduce")

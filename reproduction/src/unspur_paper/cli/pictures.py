@@ -7,11 +7,9 @@ from pathlib import Path
 import click
 import numpy as np
 
-from unspur._files import refuse_existing
 from unspur._typing import Array
-from unspur.cli.console import say
-from unspur.cli.options import force_option, seed_option
 from unspur.exceptions import InputError
+from unspur_paper.cli.program import force_option, say, seed_option
 from unspur_paper.datasets.celeba import MOUTH, CelebA
 from unspur_paper.datasets.waterbirds import BACKGROUNDS, Composites
 from unspur_paper.embedding.base import resize_and_crop
@@ -19,6 +17,7 @@ from unspur_paper.experiments.changed_pictures import changed_pictures
 from unspur_paper.experiments.gradcam_pictures import LookedAt, gradcam_pictures
 from unspur_paper.experiments.reproduce import find_experiments
 from unspur_paper.experiments.stores import EMBEDDINGS
+from unspur_paper.files import refuse_existing
 from unspur_paper.networks.maps import opacity
 from unspur_paper.report.gradcam_page import BIRDS, FACES, Pictures, write_maps_page
 from unspur_paper.report.picture_page import species, write_changed, write_gallery

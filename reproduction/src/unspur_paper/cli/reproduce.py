@@ -10,12 +10,9 @@ from pathlib import Path
 import click
 
 from unspur._extras import command
-from unspur._files import hold
-from unspur.cli.completion import one_of
-from unspur.cli.console import echo_json, print_path, say
-from unspur.cli.options import json_option
 from unspur.datasets import bayes_accuracy
 from unspur.exceptions import InputError, UnspurError
+from unspur_paper.cli.program import echo_json, json_option, print_path, say
 from unspur_paper.experiments.errors import DataMissingError
 from unspur_paper.experiments.presets import PRESETS, preset_words
 from unspur_paper.experiments.reproduce import PATIENCE, Reproduction, experiment_names, find_experiments, reproduce
@@ -23,6 +20,7 @@ from unspur_paper.experiments.spec import Experiment
 from unspur_paper.experiments.spec_file import with_settings
 from unspur_paper.experiments.stores import EMBEDDINGS
 from unspur_paper.experiments.summary import Summary
+from unspur_paper.files import hold
 from unspur_paper.report.experiment_figures import draw
 from unspur_paper.report.experiment_tables import agreement_lines, digest, write_index, write_tables
 
@@ -31,7 +29,9 @@ SHOWN = 3
 
 
 @click.command("reproduce")
-@click.argument("names", nargs=-1, shell_complete=one_of(experiment_names, files=True))
+@click.argument(
+    "names", nargs=-1, shell_complete=lambda *typed: [n for n in experiment_names() if n.startswith(typed[2])]
+)
 @click.option("--list", "list_only", is_flag=True, help="List the experiments and stop.")
 @click.option(
     "--preset", "presets", multiple=True, type=click.Choice(list(PRESETS)), help="Only these (all of a spec)."

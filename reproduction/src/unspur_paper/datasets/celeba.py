@@ -18,7 +18,7 @@ import numpy as np
 
 from unspur._text import brief
 from unspur._typing import Array, BoolArray, IntArray
-from unspur.exceptions import InputError, Parameter
+from unspur.exceptions import InputError
 from unspur_paper.datasets.published import required
 from unspur_paper.datasets.resampling import draw_splits
 from unspur_paper.embedding.examples import Kind, digest_of, open_image
@@ -79,14 +79,8 @@ class CelebA:
         missing = [name for name in ids if name not in there]
         if missing:
             raise InputError(
-                "{missing} of {listed} images that {listing} lists are not in {folder}, such as {name}. Complete the "
-                "folder, or pass {limit} to read only the first images of the list.",
-                missing=len(missing),
-                listed=len(ids),
-                listing=listing.name,
-                folder=images,
-                name=brief(missing[0], 80),
-                limit=Parameter("limit"),
+                f"{len(missing)} of {len(ids)} images that {listing.name} lists are not in {images}, such as "
+                f"{brief(missing[0], 80)}. Complete the folder, or pass --limit to read only the first of the list."
             )
         # The number and not the limit: the same examples have the same digest.
         return cls(listing, images, ids, labels, {"images": len(ids)})

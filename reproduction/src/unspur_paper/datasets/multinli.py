@@ -7,6 +7,7 @@ correlation is a choice of one version of each pair; see `draw`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from unspur._reading import parse_json
 from unspur._text import brief
 from unspur._typing import Array, IntArray
 from unspur.exceptions import GroupSizeError, InputError
@@ -180,8 +180,8 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                     f"{where} has more than {LONGEST:,} bytes, and not two sentences. Is it the right file?"
                 )
             try:
-                line = parse_json(raw.decode("utf-8"))
-            except ValueError as error:
+                line = json.loads(raw.decode("utf-8"))
+            except (ValueError, RecursionError) as error:
                 raise InputError(f"{where} is not JSON in UTF-8: {brief(error)}. Is the file complete?") from error
             keys = line if isinstance(line, dict) else {}
             missing = [key for key in KEYS if not isinstance(keys.get(key), str)]

@@ -6,7 +6,9 @@ from pathlib import Path
 
 from unspur._text import brief
 from unspur.exceptions import InputError
-from unspur_paper.embedding.examples import MAX_NAME_SHOWN, possible
+
+#: Longest file name and path, and characters of a name that a message shows.
+MAX_NAME_CHARACTERS, MAX_PATH_CHARACTERS, MAX_NAME_SHOWN = 255, 2000, 80
 
 
 def inside(name: str, listing: Path) -> str:
@@ -16,7 +18,9 @@ def inside(name: str, listing: Path) -> str:
         raise InputError(
             f"{listing} names {brief(name, MAX_NAME_SHOWN)!r}; it may only name files inside of its folder."
         )
-    return possible(name, listing)
+    if "\0" in name or max(map(len, path.parts)) > MAX_NAME_CHARACTERS or len(name) > MAX_PATH_CHARACTERS:
+        raise InputError(f"{listing} names {brief(name, MAX_NAME_SHOWN)!r}, which no file is called.")
+    return name
 
 
 def required(root: Path, *parts: str, what: str) -> Path:

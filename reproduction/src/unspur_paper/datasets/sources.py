@@ -1,16 +1,16 @@
-"""The published datasets as `unspur embed` and `unspur report --show` find them: entry points of unspur.sources."""
+"""The published datasets by name."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from unspur.exceptions import InputError
 from unspur_paper.datasets.celeba import CelebA
 from unspur_paper.datasets.multinli import MultiNLI
 from unspur_paper.datasets.waterbirds import Composites, read_published
 from unspur_paper.embedding.examples import Examples
-from unspur_paper.embedding.registry import Source
 
 
 def _birds(root: Path, settings: Mapping[str, Any]) -> Examples:
@@ -19,12 +19,17 @@ def _birds(root: Path, settings: Mapping[str, Any]) -> Examples:
     return Composites.draw(root, scenes, settings.get("seed", 0), settings.get("sizes"), rule)
 
 
-def _faces(root: Path, settings: Mapping[str, Any]) -> Examples:
-    # A manifest says how many images there were, the command line where to stop.
-    return CelebA.read(root, settings.get("limit") or settings.get("images"))
+#: Name -> (folder of the data, options of the command line) -> examples.
+SOURCES: dict[str, Callable[[Path, Mapping[str, Any]], Examples]] = {
+    "celeba": lambda root, settings: CelebA.read(root, settings.get("limit")),
+    "multinli": lambda root, _: MultiNLI.read(root),
+    "waterbirds": _birds,
+    "waterbirds-published": lambda root, settings: read_published(root, settings.get("rule")),
+}
 
 
-WATERBIRDS = Source(("y", "background"), _birds, paired=True)
-WATERBIRDS_PUBLISHED = Source(("y", "background"), lambda root, settings: read_published(root, settings.get("rule")))
-CELEBA = Source(("Smiling", "Male"), _faces)
-MULTINLI = Source(("y", "concept"), lambda root, _: MultiNLI.read(root), paired=True)
+def read_source(name: str, root: Path | None, settings: Mapping[str, Any]) -> Examples:
+    """The examples of a source."""
+    if root is None:
+        raise InputError(f"{name} needs --root, the folder of its data.")
+    return SOURCES[name](root, settings)

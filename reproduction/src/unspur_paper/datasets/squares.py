@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unspur._files import atomic
-from unspur._reading import read_json
 from unspur._typing import Array
 from unspur_paper.embedding.base import Preparation, resize_and_crop
 from unspur_paper.embedding.examples import Examples, Kind, as_rgb, digest_of, loaded_batches
+from unspur_paper.files import read_json
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from unspur._reading import header_line, read_text
 from unspur._text import brief
 from unspur._typing import Array, IntArray
 from unspur.exceptions import InputError
@@ -85,7 +84,7 @@ class Birds:
         required(folder, "images", what="CUB's images")
         required(folder, "segmentations", what="CUB's segmentations (an archive of their own)")
         try:
-            lines = [line.split() for line in read_text(listing).splitlines() if line.strip()]
+            lines = [line.split() for line in listing.read_text(encoding="utf-8").splitlines() if line.strip()]
         except ValueError as error:
             raise InputError(f"{listing} cannot be read: {error}. Is the dataset complete?") from error
         if not lines or any(len(line) != 2 or "/" not in line[1] for line in lines):
@@ -275,8 +274,6 @@ def read_published(root: Path, rule: LabelRule | None = None) -> Published:
     metadata = required_file(root, "metadata.csv", what="the list of Waterbirds' images")
     try:
         with metadata.open(encoding="utf-8", newline="") as file:
-            header_line(file)
-            file.seek(0)
             lines = list(csv.DictReader(file))
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{metadata} cannot be read as a table: {brief(error)}. Is the dataset complete?") from error

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unspur._extras import require
-from unspur.exceptions import InputError, Parameter
+from unspur.exceptions import InputError
 from unspur_paper.embedding.examples import Kind
 
 Precision = Literal["auto", "float32", "bfloat16"]
@@ -49,7 +49,7 @@ class Device:
         if device not in ("auto", "cpu") and not device.startswith("cuda"):
             raise InputError(f"device is 'auto', 'cpu' or 'cuda'; got {device!r}.")
         if device.startswith("cuda") and not torch.cuda.is_available():
-            raise InputError("There is no CUDA device here; use {device}.", device=Parameter("device", "cpu"))
+            raise InputError("There is no CUDA device here; pass --device cpu.")
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
         if precision == "auto":
@@ -143,12 +143,8 @@ class NetworkEncoder(ABC):
             return np.asarray(self.where.run(self.features, self.batch(prepared)).cpu().numpy())
         except torch.cuda.OutOfMemoryError as error:
             raise InputError(
-                "{name} ran out of memory on {device} with batches of {count}. Pass fewer, such as {batch}, or {cpu}.",
-                name=self.name,
-                device=self.where.device,
-                count=len(prepared),
-                batch=Parameter("batch", max(1, len(prepared) // 4)),
-                cpu=Parameter("device", "cpu"),
+                f"{self.name} ran out of memory on {self.where.device} with batches of {len(prepared)}. Pass fewer, "
+                f"such as --batch {max(1, len(prepared) // 4)}, or --device cpu."
             ) from error
 
     def __call__(self, examples: Sequence[Any]) -> NDArray[np.float32]:

@@ -11,7 +11,6 @@ A store that is to be replaced stays as it is, and can be read, until all rows o
 
 from __future__ import annotations
 
-import errno
 import json
 import time
 from contextlib import closing, suppress
@@ -22,25 +21,33 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from unspur._files import atomic, disk_error, hold, reserve_space, staging_dir
-from unspur._reading import NUMBER, load_npy, read_json, require_kinds
-from unspur._resources import peak_memory
+from unspur._files import atomic
 from unspur._typing import Array, BoolArray
 from unspur._version import __version__
-from unspur.exceptions import BusyError, InputError, OutputExistsError, Parameter, UnspurError
+from unspur.exceptions import InputError, OutputExistsError, UnspurError
 from unspur_paper.embedding import store as store_files
 from unspur_paper.embedding.base import Encoder, NetworkEncoder
-from unspur_paper.embedding.examples import Examples, TableExamples, loaded_batches
-from unspur_paper.embedding.huggingface import HubText
+from unspur_paper.embedding.examples import Examples, loaded_batches
 from unspur_paper.embedding.registry import Grey
 from unspur_paper.embedding.store import EmbeddingStore, Reduction, new_rows
+from unspur_paper.files import (
+    DISK_FULL_ERRORS,
+    NUMBER,
+    BusyError,
+    disk_error,
+    hold,
+    load_npy,
+    read_json,
+    require_kinds,
+    reserve_space,
+    staging_dir,
+)
 
 #: Examples at a time, on a CPU and on a GPU.
 BATCH, GPU_BATCH = 16, 256
 #: Progress is written after this many rows or seconds, whichever comes first.
 ROWS_BETWEEN_NOTES, SECONDS_BETWEEN_NOTES = 512, 10.0
 LOCK = ".lock"
-DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def embed(
@@ -68,7 +75,7 @@ def embed(
     if batch is None:
         batch = GPU_BATCH if encoder.device.startswith("cuda") else BATCH
     _check(examples, encoder, pca, batch)
-    _require_own_folder(Path(folder), examples)
+    _require_own_folder(Path(folder))
     wanted: dict[str, Any] = {
         "dataset": {"name": examples.name, "settings": dict(examples.settings), "digest": examples.digest()},
         "encoder": {"name": encoder.name, "digest": encoder.digest, "device": encoder.device},
@@ -115,11 +122,8 @@ def _check(examples: Examples, encoder: Encoder, pca: int | None, batch: int) ->
     rows = int(_training(examples).sum())
     if pca is not None and not 1 <= pca <= min(rows, encoder.width):
         raise InputError(
-            "{pca} is out of range: {rows} training rows of {width} features allow at most {most}.",
-            pca=Parameter("pca", pca),
-            rows=rows,
-            width=encoder.width,
-            most=min(rows, encoder.width),
+            f"pca {pca} is out of range: {rows} training rows of {encoder.width} features allow at most "
+            f"{min(rows, encoder.width)}."
         )
 
 
@@ -150,12 +154,8 @@ class _Embedding:
         if begun is not None and _matches(begun, self.wanted):  # a run with `overwrite` that was stopped
             return None
         raise OutputExistsError(
-            "{folder} holds other embeddings ({there}) than those asked for ({wanted}). Choose another folder, or pass "
-            "{overwrite}.",
-            folder=self.folder,
-            there=_description(there),
-            wanted=_description(self.wanted),
-            overwrite=Parameter("overwrite", True),
+            f"{self.folder} holds other embeddings ({_description(there)}) than those asked for "
+            f"({_description(self.wanted)}). Choose another folder, or pass --force."
         )
 
     def tidy(self) -> None:
@@ -186,11 +186,8 @@ class _Embedding:
                 return done, float(there["seconds"]), int(there.get("cut", 0))
         elif there is not None and not self.overwrite:
             raise OutputExistsError(
-                "{folder} holds the beginning of other embeddings ({there}). Choose another folder, or pass "
-                "{overwrite}.",
-                folder=folder,
-                there=_description(there),
-                overwrite=Parameter("overwrite", True),
+                f"{folder} holds the beginning of other embeddings ({_description(there)}). Choose another folder, or "
+                "pass --force."
             )
         self._note(0, 0.0, 0)  # first: from here on the folder is known as the beginning of these rows
         if not whole:
@@ -261,8 +258,7 @@ class _Embedding:
                 part.replace(folder / store_files.ROWS)
             for path in made.iterdir():
                 path.replace(folder / path.name)
-        tokens, peak = getattr(self.encoder, "max_tokens", None), peak_memory()
-        pooled = self.encoder if isinstance(self.encoder, HubText) else None
+        tokens = getattr(self.encoder, "max_tokens", None)
         _write(
             folder / store_files.MANIFEST,
             {
@@ -270,14 +266,12 @@ class _Embedding:
                 "unspur": __version__,
                 **self.wanted,
                 **({} if tokens is None else {"cut": {"texts": cut, "max_tokens": tokens}}),
-                **({} if pooled is None else {"pooling": pooled.pooling, "normalised": pooled.normalised}),
                 "rows": shape[0],
                 "width": shape[1],
                 "labels": sorted(labels),
                 "digest": digest,
                 "labels_digest": store_files.file_digest(folder / store_files.LABELS),
                 "seconds": round(seconds, 1),
-                "peak_memory_mb": None if peak is None else round(peak / 2**20),
             },
         )
         (folder / store_files.PROGRESS).unlink(missing_ok=True)
@@ -288,14 +282,8 @@ class _Embedding:
         _write(self.folder / store_files.PROGRESS, {**self.wanted, "done": done, "seconds": seconds, "cut": cut})
 
 
-def _require_own_folder(folder: Path, examples: Examples) -> None:
-    """Raise OutputExistsError if a folder holds or lies in what is to be embedded, or holds files and no store."""
-    if isinstance(examples, TableExamples):
-        table, store = examples.table.resolve(), folder.resolve()
-        if table.is_dir() and store.is_relative_to(table):
-            raise OutputExistsError(f"{folder} lies in {examples.table}, the folder to embed. Name one outside of it.")
-        if table.parent == store:
-            raise OutputExistsError(f"{folder} holds {examples.table}, the table to embed. Name a folder of its own.")
+def _require_own_folder(folder: Path) -> None:
+    """Raise OutputExistsError if a folder holds files and no store."""
     if store_files.is_store(folder) or not folder.is_dir():
         return
     other = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
@@ -317,12 +305,8 @@ def _require_finite(rows: Array, start: int, stop: int, examples: Examples) -> N
     bad = np.flatnonzero(~np.isfinite(rows[start:stop]).all(axis=1))
     if len(bad):
         raise InputError(
-            "The encoder returned NaN or infinity for {rows} examples, the first {example}. Look at that one; or begin "
-            "again with {precision} and {overwrite}.",
-            rows=len(bad),
-            example=examples.ids[start + bad[0]],
-            precision=Parameter("precision", "float32"),
-            overwrite=Parameter("overwrite", True),
+            f"The encoder returned NaN or infinity for {len(bad)} examples, the first {examples.ids[start + bad[0]]}. "
+            "Look at that one; or begin again with --precision float32 and --force."
         )
 
 
@@ -334,11 +318,8 @@ def _require_different(rows: Array, encoder: str) -> None:
             return
     if len(rows) > 1:
         raise InputError(
-            "{encoder} returned the same embedding for all {rows} examples, so it cannot tell them apart. Choose "
-            "another encoder, and pass {overwrite} or another folder.",
-            encoder=encoder,
-            rows=len(rows),
-            overwrite=Parameter("overwrite", True),
+            f"{encoder} returned the same embedding for all {len(rows)} examples, so it cannot tell them apart. Choose "
+            "another encoder, and pass --force or another folder."
         )
 
 
@@ -350,12 +331,7 @@ def _rewritten(rows: Array, training: BoolArray, k: int | None, folder: Path, *,
         part = rows[at : at + 4096] if reduction is None else reduction(rows[at : at + 4096])
         largest = np.abs(part).max()
         if half and largest > np.finfo(np.float16).max:
-            raise InputError(
-                "Rows have values of up to {largest:.3g}, which float16 does not hold (65504 at most). Leave out "
-                "half=True, and pass {overwrite}.",
-                largest=largest,
-                overwrite=Parameter("overwrite", True),
-            )
+            raise InputError(f"Rows have values of up to {largest:.3g}, which float16 does not hold (65504 at most).")
         made[at : at + 4096] = part
     made.flush()
     if reduction is not None:

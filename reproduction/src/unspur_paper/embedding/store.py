@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,12 +25,11 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 from sklearn.decomposition import PCA
 
-from unspur._files import atomic, reserve_space
-from unspur._reading import csv_table, load_npy, read_json, require_kinds, require_regular
+from unspur._files import atomic
 from unspur._text import brief
 from unspur._typing import Array, FloatArray
-from unspur.exceptions import ArtifactError, InputError, Message, Parameter
-from unspur_paper.embedding.examples import column_with_missing
+from unspur.exceptions import ArtifactError, InputError
+from unspur_paper.files import load_npy, read_json, require_kinds, reserve_space
 
 FORMAT = 1
 ROWS, LABELS, MANIFEST, REDUCTION = "rows.npy", "labels.csv", "manifest.json", "reduction.safetensors"
@@ -39,7 +39,9 @@ PART, PROGRESS = "rows.part.npy", "progress.json"
 _KINDS = {"digest": str}
 #: What a manifest, and the progress of a store that is not finished, say of their rows.
 _ORIGIN = {"dataset": {"digest": str}, "encoder": {"digest": str}}
-EMBED_AGAIN = Message("Embed again with {overwrite}.", {"overwrite": Parameter("overwrite", True)})
+EMBED_AGAIN = "Embed again with --force."
+#: A whole number as str(int) writes it.
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 #: Largest component for which reduced rows stay finite.
 MAX_COMPONENT = 1e100
 
@@ -71,16 +73,12 @@ class EmbeddingStore:
             rows = load_npy(folder / ROWS, mapped=True)
             ids, labels = read_labels(folder / LABELS)
         except (OSError, ValueError, EOFError) as error:
-            fields = {"folder": folder, "error": brief(error), "how": EMBED_AGAIN}
-            raise ArtifactError("{folder} is damaged: {error}. {how}", **fields) from error
+            raise ArtifactError(f"{folder} is damaged: {brief(error)}. {EMBED_AGAIN}") from error
         wanted = (manifest.get("rows"), manifest.get("width"))
         if rows.dtype not in (np.float32, np.float16) or rows.shape != wanted or len(ids) != len(rows):
             raise ArtifactError(
-                "{folder} is damaged: its manifest promises {wanted} numbers, {found}. {how}",
-                folder=folder,
-                wanted=brief(wanted, 60),
-                found=f"{ROWS} has {rows.shape} of {rows.dtype} and {LABELS} {len(ids)} lines",
-                how=EMBED_AGAIN,
+                f"{folder} is damaged: its manifest promises {brief(wanted, 60)} numbers, {ROWS} has {rows.shape} of "
+                f"{rows.dtype} and {LABELS} {len(ids)} lines. {EMBED_AGAIN}"
             )
         # Labels are read anyway, so that they can be held against their digest; rows are not: `verify` reads them.
         if manifest.get("labels_digest", seen := file_digest(folder / LABELS)) != seen:
@@ -111,40 +109,13 @@ def is_store(folder: Path) -> bool:
     return bool(there)
 
 
-def encoding_of(folder: Path) -> dict[str, Any] | None:
-    """What decides the meaning of the columns of a store: its network and its principal components; None elsewhere."""
-    if not is_store(folder):
-        return None
-    manifest, reduction = read_manifest(folder), folder / REDUCTION
-    encoder = manifest["encoder"]
-    reduced = manifest.get("pca") is not None and reduction.is_file()
-    return {
-        "encoder": str(encoder.get("name", "?")),
-        "digest": encoder["digest"],
-        "reduction": file_digest(reduction) if reduced else None,
-    }
-
-
-def encoding_difference(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> str:
-    """In what two encodings differ, in words after "they were"; "" if they do not, or if one is not known."""
-    if one is None or other is None:
-        return ""
-    if one["digest"] != other["digest"]:
-        first, second = (f"{given['encoder']} ({given['digest']})" for given in (one, other))
-        return f"embedded by different networks, {first} and {second}"
-    if one["reduction"] != other["reduction"]:
-        return "reduced to different principal components"
-    return ""
-
-
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a whole store."""
     path = folder / MANIFEST
     if not path.exists():
         if is_store(folder):
             raise InputError(f"{folder} is an embedding store that is not finished; give the same command again.")
-        zarr = " Zarr arrays are read with --dask, such as --dask local." if folder.suffix == ".zarr" else ""
-        raise InputError(f"{folder} is not an embedding store: it has no {MANIFEST}. `unspur embed` makes one.{zarr}")
+        raise InputError(f"{folder} is not an embedding store: it has no {MANIFEST}. `unspur-paper embed` makes one.")
     try:
         manifest = read_json(path, {"format": int})
         if (version := manifest["format"]) == FORMAT:
@@ -161,18 +132,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
                 f"{path} is damaged, or it is not a manifest of an embedding store ({brief(error)}). If {folder} was a "
                 "store, delete it and embed again; else name another folder."
             ) from error
-        raise ArtifactError(
-            "{path} is damaged ({error}). {how}", path=path, error=brief(error), how=EMBED_AGAIN
-        ) from error
+        raise ArtifactError(f"{path} is damaged ({brief(error)}). {EMBED_AGAIN}") from error
     if version != FORMAT:
-        advice = "Upgrade unspur." if version > FORMAT else EMBED_AGAIN
-        raise ArtifactError(
-            "{path} has format {format}; this version reads {known}. {how}",
-            path=path,
-            format=version,
-            known=FORMAT,
-            how=advice,
-        )
+        raise ArtifactError(f"{path} has format {version}; this version reads {FORMAT}. {EMBED_AGAIN}")
     return dict(manifest)
 
 
@@ -214,14 +176,19 @@ def write_labels(path: Path, ids: Sequence[str], labels: Mapping[str, Array]) ->
 
 def read_labels(path: Path) -> tuple[tuple[str, ...], dict[str, Array]]:
     """Ids and label columns, as integers if all values of a column are, else as texts; None for empty fields."""
-    require_regular(path)
-    with csv_table(path) as (names, lines):
-        table = list(lines)
-    if names[:1] != ["id"]:
+    with path.open(encoding="utf-8", newline="") as file:
+        names, *lines = csv.reader(file)
+    if names[:1] != ["id"] or any(len(line) != len(names) for line in lines):
         raise ValueError(f"{path.name} is not a table that starts with the column id")
-    columns = list(zip(*table, strict=True)) if table else [() for _ in names]
-    labels = {name: column_with_missing(fields) for name, fields in zip(names[1:], columns[1:], strict=True)}
-    return tuple(columns[0]), labels
+    ids, *columns = zip(*lines, strict=True) if lines else [() for _ in names]
+    return tuple(ids), {name: _column(fields) for name, fields in zip(names[1:], columns, strict=True)}
+
+
+def _column(fields: Sequence[str]) -> Array:
+    known = [field for field in fields if field]
+    whole = bool(known) and all(_INTEGER.fullmatch(field) for field in set(known))  # 01 and 1 may be two classes
+    values = [int(field) if whole and field else field or None for field in fields]
+    return np.array(values, dtype=object if len(known) < len(fields) else np.int64 if whole else str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +217,6 @@ class Reduction:
     def read(cls, path: Path) -> Reduction:
         """From a file that `write` made."""
         try:
-            require_regular(path)
             found = load_file(path)
             mean, components = found["mean"], found["components"]
             if components.ndim != 2 or mean.shape != components.shape[:1]:
@@ -259,10 +225,7 @@ class Reduction:
                 raise ValueError("it holds NaN, infinity or numbers as large")
         except (OSError, KeyError, ValueError, TypeError, AttributeError, SafetensorError) as error:
             raise ArtifactError(
-                "{path} cannot be read as a reduction ({error}). {how}",
-                path=path,
-                error=brief(repr(error)),
-                how=EMBED_AGAIN,
+                f"{path} cannot be read as a reduction ({brief(repr(error))}). {EMBED_AGAIN}"
             ) from error
         return cls(mean, components)
 

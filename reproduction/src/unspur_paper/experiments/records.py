@@ -19,10 +19,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from unspur._files import atomic, remove_abandoned, temporary_name
-from unspur._reading import NUMBER, require_kinds, require_regular
+from unspur._files import atomic
 from unspur._text import brief
 from unspur.exceptions import ArtifactError, InputError
+from unspur_paper.files import NUMBER, remove_abandoned, require_kinds, temporary_name
 
 #: Raised when the layout of packs changes so that older readers would misread it.
 FORMAT = 1
@@ -170,7 +170,9 @@ def _encode(record: Record) -> bytes:
 
 
 def _bytes_of(path: Path) -> bytes:
-    if require_regular(path) > LIMIT:
+    if not path.is_file() and path.exists():
+        raise ValueError("it is not a plain file")
+    if path.stat().st_size > LIMIT:
         raise ValueError(f"larger than {LIMIT:,} bytes, which no record is")
     return path.read_bytes()
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from unspur._files import hold
 from unspur._version import __version__
 from unspur.exceptions import ArtifactError, InputError
 from unspur_paper.experiments.cells import data_digest, run_cell
@@ -21,6 +20,7 @@ from unspur_paper.experiments.spec_file import read_experiment
 from unspur_paper.experiments.stores import EMBEDDINGS
 from unspur_paper.experiments.summary import Summary, summarise
 from unspur_paper.experiments.variants import RECORDED_ONLY, is_recorded_only
+from unspur_paper.files import hold
 
 #: In the folder of experiments, but not one.
 _TABLES = {"hyperparameters"}

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from unspur._reading import read_text
 from unspur._text import brief
 from unspur.exceptions import InputError
 from unspur_paper.experiments.fitting import HEADS, REMOVERS
@@ -25,10 +24,6 @@ from unspur_paper.experiments.spec import Experiment, Method
 FIGURES = {"curves": 1, "sizes": 2}
 #: Names of files and folders beside the results of an experiment.
 RESERVED = {"records", "smoke", "hyperparameters"}
-#: Bytes of a file; the longest there is has two thousand.
-LARGEST = 2**20
-#: Dots in a line.
-MOST_DOTS = 1000
 #: Characters of a value that a message shows.
 SHOWN = 80
 _KEYS = {
@@ -54,19 +49,12 @@ _METHOD_KEYS = {"name", "remover", "head", "published", "counted", "presets", "d
 def read_experiment(path: Path) -> Experiment:
     """Read and check a spec; what is not known is an error that lists what is."""
     try:
-        text = tomllib.loads(_without_long_keys(read_text(path, LARGEST)))
+        text = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"There is no experiment file {path}.") from None
     except (ValueError, OSError, RecursionError) as error:  # of which TOMLDecodeError is the first
         raise InputError(f"{path} is not valid TOML: {brief(error)}.") from error
     return _Reader(path.name).experiment(path.stem, text)
-
-
-def _without_long_keys(text: str) -> str:
-    """The text, unless a line may hold a key of so many parts that the parser takes their square in memory."""
-    if any(line.count(".") > MOST_DOTS for line in text.splitlines()):
-        raise ValueError(f"a line has more than {MOST_DOTS:,} dots")
-    return text
 
 
 def with_settings(experiment: Experiment, changes: Mapping[str, str]) -> Experiment:

@@ -28,13 +28,13 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from unspur._files import atomic, disk_error, hold
+from unspur._files import atomic
 from unspur._typing import Array, IntArray
 from unspur._version import __version__
 from unspur.exceptions import ArtifactError, InputError
 from unspur_paper.embedding.base import NetworkEncoder
-from unspur_paper.embedding.embedding import DISK_FULL_ERRORS
 from unspur_paper.embedding.examples import Examples
+from unspur_paper.files import DISK_FULL_ERRORS, disk_error, hold
 from unspur_paper.networks.adversary import reverse
 from unspur_paper.networks.captured import CapturedSteps, own_stream
 from unspur_paper.networks.checkpoint import (

@@ -29,16 +29,16 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from unspur._files import atomic, disk_error, hold
-from unspur._reading import NUMBER, load_npy, read_json, require_kinds
+from unspur._files import atomic
 from unspur._text import brief
 from unspur._typing import Array
 from unspur._version import __version__
 from unspur.exceptions import ArtifactError, InputError
 from unspur_paper.embedding.base import NetworkEncoder, Preparation, resize_and_crop
-from unspur_paper.embedding.embedding import DISK_FULL_ERRORS, LOCK
+from unspur_paper.embedding.embedding import LOCK
 from unspur_paper.embedding.examples import Examples, loaded_batches
 from unspur_paper.embedding.store import MANIFEST, Reduction, read_manifest
+from unspur_paper.files import DISK_FULL_ERRORS, NUMBER, disk_error, hold, load_npy, read_json, require_kinds
 
 FORMAT = 1
 MAPS, COVERAGE, DESCRIPTION = "maps.npy", "coverage.npy", "maps.json"

@@ -8,7 +8,6 @@ import numpy as np
 
 from unspur._typing import Array, IntArray
 from unspur.exceptions import InputError
-from unspur.labels import class_label
 from unspur_paper.embedding.examples import Examples
 from unspur_paper.networks.training import Training
 
@@ -62,17 +61,9 @@ def label_of(examples: Examples, name: str) -> Array:
 
 def _codes(examples: Examples, name: str, classes: int = 2) -> Array:
     """A label of so many values at most, numbers or words, as codes from 0 in their order."""
-    column = np.asarray(label_of(examples, name))
-    label = class_label(column, name, len(examples), missing="" if column.dtype.kind == "U" else None)
-    if len(label.classes) > classes:
-        shown = ", ".join(str(value) for value in label.classes[:6]) + (", …" if len(label.classes) > 6 else "")
-        most = {2: "two", 3: "three"}.get(classes, str(classes))
+    found, codes = np.unique(np.asarray(label_of(examples, name)), return_inverse=True)
+    if not 1 < len(found) <= classes:
         raise InputError(
-            f"{name} has {len(label.classes)} classes ({shown}); a network is trained for {most}. Merge or select "
-            f"classes so that {most} are left."
+            f"{name} has {len(found)} classes ({', '.join(map(str, found[:6]))}); needed are 2 to {classes}."
         )
-    if not label.present.all():
-        raise InputError(
-            f"{name} is missing for {np.sum(~label.present)} of {len(examples)} examples; leave those out."
-        )
-    return label.codes
+    return codes

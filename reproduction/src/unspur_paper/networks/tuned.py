@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from unspur._extras import require
-from unspur._reading import NUMBER, read_json, require_kinds
 from unspur._text import brief
-from unspur.exceptions import ArtifactError, InputError, OutputExistsError, Parameter
+from unspur.exceptions import ArtifactError, InputError, OutputExistsError
 from unspur_paper.embedding.base import Device, NetworkEncoder
-from unspur_paper.embedding.huggingface import Pooling
 from unspur_paper.embedding.registry import ENCODERS, could_be_on_the_hub, load_encoder
+from unspur_paper.files import NUMBER, read_json, require_kinds
 from unspur_paper.networks.checkpoint import AGAIN, load_checkpoint, restore
 
 FORMAT = 1
@@ -52,18 +51,14 @@ def read_record(folder: Path) -> dict[str, Any]:
     return dict(record)
 
 
-class FinetunedFolder:
-    """The encoder in a folder of `unspur-paper finetune`: other commands find it here."""
+def is_finetuned(folder: Path) -> bool:
+    """Whether the folder holds a fine-tuned network, or one in the making."""
+    return (folder / RECORD).is_file() or (folder / CHECKPOINT).is_file()
 
-    @staticmethod
-    def recognises(folder: Path) -> bool:
-        """Whether the folder holds a fine-tuned network, or one in the making."""
-        return (folder / RECORD).is_file() or (folder / CHECKPOINT).is_file()
 
-    @staticmethod
-    def load(folder: Path, **options: Any) -> NetworkEncoder:
-        """The network with its trained weights."""
-        return tuned(folder, _base(folder, **options))
+def load(folder: Path, **options: Any) -> NetworkEncoder:
+    """The network of a folder of `unspur-paper finetune`, with its trained weights."""
+    return tuned(folder, _base(folder, **options))
 
 
 def tuned(folder: Path, encoder: NetworkEncoder) -> NetworkEncoder:
@@ -91,11 +86,8 @@ def require_same(there: Mapping[str, Any], wanted: Mapping[str, Any], folder: Pa
     other = [f"{key}: {', '.join(found)}" for key in plain if (found := list(_differences(there.get(key), plain[key])))]
     if other:
         raise OutputExistsError(
-            "{folder} holds a network of another training: it differs in {other}. Choose another folder, or pass "
-            "{overwrite}.",
-            folder=folder,
-            other="; in ".join(other),
-            overwrite=Parameter("overwrite", True),
+            f"{folder} holds a network of another training: it differs in {'; in '.join(other)}. Choose another "
+            "folder, or pass --force."
         )
 
 
@@ -118,20 +110,13 @@ def _base(folder: Path, device: str = "auto", precision: Any = "auto", kind: Any
     require(f"{folder} needs", "torch", extra="encoders")
     Device.choose(device, precision)  # what is wrong with these is not wrong with the base
     try:
-        base = load_encoder(
-            address, device=device, precision=precision, kind=kind, pooling=pooling_in_experiments(address)
-        )
+        base = load_encoder(address, device=device, precision=precision, kind=kind)
     except InputError as error:
         raise InputError(
             f"{folder} holds a network that was trained from {address}, {_why(address, folder, error)}"
         ) from error
     assert isinstance(base, NetworkEncoder)  # nothing else was ever trained
     return base
-
-
-def pooling_in_experiments(address: str) -> Pooling:
-    """The pooling of an encoder's texts: [CLS], as in the paper, also of minilm, which was trained with the mean."""
-    return "cls" if address == "minilm" else "auto"
 
 
 def _why(address: str, folder: Path, error: InputError) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -17,7 +17,6 @@ import numpy as np
 
 from unspur._extras import require
 from unspur.exceptions import InputError
-from unspur.report.colours import method_colours
 from unspur_paper.experiments.published import BAND
 from unspur_paper.experiments.summary import Line, Summary
 from unspur_paper.report.experiment_lines import (
@@ -38,6 +37,29 @@ from unspur_paper.report.experiment_sheet import GREY, PANEL, STYLE, handle, she
 from unspur_paper.report.illustration import illustration
 from unspur_paper.report.pictures import pictures
 
+#: The same in every figure; common kinds of colour blindness keep them apart.
+METHOD_COLOURS = {
+    "no removal": "#6E6E6E",
+    "ERM": "#6E6E6E",
+    "JSE": "#00795A",
+    "INLP": "#D55E00",
+    "LEACE": "#0072B2",
+    "RLACE": "#CC79A7",
+    "true axis": "#000000",
+    "GW-ERM": "#E69F00",
+    "SUBG": "#56B4E9",
+    "GDRO": "#882255",
+    "GDRO as released": "#CC79A7",
+    "JTT": "#332288",
+    "SPLINCE": "#56B4E9",
+    "SAL": "#882255",
+    "DFR": "#332288",
+    "JSE + GW-ERM": "#000000",
+    "GroupWeighted": "#E69F00",
+    "GroupDRO": "#882255",
+}
+#: For methods without a colour of their own.
+COLOUR_CYCLE = ("#00795A", "#E69F00", "#0072B2", "#CC79A7", "#56B4E9", "#D55E00", "#882255", "#332288")
 _MARKERS = "os^Dv<>ph*"
 #: Lines of counts lie on each other so often that they are drawn this far apart.
 _SHIFT = 0.035
@@ -130,6 +152,16 @@ def _method_looks(summary: Summary) -> dict[str, Look]:
         name: {"color": colours[name], "marker": markers[name], "linewidth": float(width)}
         for name, width in zip(methods, widths, strict=True)
     }
+
+
+def method_colours(names: Iterable[str]) -> dict[str, str]:
+    """A colour for each method: the same in every figure, or the next one that no other method here has."""
+    names = list(dict.fromkeys(names))
+    taken = {METHOD_COLOURS[name] for name in names if name in METHOD_COLOURS}
+    free = [colour for colour in COLOUR_CYCLE if colour not in taken] or list(COLOUR_CYCLE)
+    variants = [name for name in names if name not in METHOD_COLOURS]
+    given = {name: free[k % len(free)] for k, name in enumerate(variants)}
+    return {name: METHOD_COLOURS.get(name) or given[name] for name in names}
 
 
 def _published(axis: Any, curve: Curve, look: Look) -> None:

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from unspur.report.figures.style import save
+import numpy as np
+
+from unspur._files import atomic
 from unspur_paper.experiments.summary import Summary
 from unspur_paper.report.experiment_lines import axis_name_of
 
@@ -102,5 +104,18 @@ def write_figure(figure: Any, path: Path) -> list[Path]:
     """Write a figure as SVG and PNG, the same bytes for the same figure."""
     files = [path.with_name(f"{path.name}.{kind}") for kind in ("svg", "png")]
     for file in files:
-        save(figure, file, overwrite=True, dpi=200)
+        _save(figure, file)
     return files
+
+
+def _save(figure: Any, path: Path) -> None:
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
+        figure.set_layout_engine("none")
+        for axis in figure.axes:
+            # The last digits of a layout depend on addresses in memory, and identifiers inside an SVG on every digit.
+            axis.set_position(np.round(axis.get_position(original=True).bounds, 6))
+    metadata = {"Date": None} if path.suffix == ".svg" else None  # it would be the time of writing
+    with atomic(path, overwrite=True) as temporary:
+        figure.savefig(temporary, format=path.suffix[1:], dpi=200, metadata=metadata)

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from unspur._files import atomic
-from unspur._reading import read_json
 from unspur_paper.experiments.metrics import TITLES
 from unspur_paper.experiments.presets import preset_words
 from unspur_paper.experiments.summary import APART, EXPECTED, Agreement, Difference, Line, Summary
+from unspur_paper.files import read_json
 
 #: Metrics whose differences run by run are shown.
 _COMPARED = (

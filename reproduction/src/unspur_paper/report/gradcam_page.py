@@ -9,11 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.ndimage import binary_dilation
 
-from unspur._typing import Array
-from unspur.report.colours import FULL_COLOUR_SHARE, MAP_COLOURS, full_colour_value, outline_mask, overlay_map
+from unspur._typing import Array, FloatArray
 from unspur_paper.experiments.gradcam_pictures import LookedAt, Seen
 from unspur_paper.report.picture_page import encoded, species, write_page
+
+#: Colours of evidence for class 0 and class 1, distinguishable with the common kinds of colour blindness.
+MAP_COLOURS = ((230, 97, 0), (0, 90, 200))
+#: Share of the values of a method that get the full colour; scaled to the largest, the others would be pale.
+FULL_COLOUR_SHARE = 0.02
+#: How much of a picture the full colour covers.
+_MAP_OPACITY = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +100,35 @@ def _under(method: str, seen: Seen, i: int, picture: Any, mask: Array, full: flo
     share = "no map" if np.isnan(seen.inside[i]) else f"{100 * seen.inside[i]:.0f} % inside"
     said = f"{'right' if seen.right[i] else 'wrong'}: {words.classes[seen.predicted[i]]}"
     return f"<td>{image}<p class={'right' if seen.right[i] else 'wrong'}>{said}</p><p>{share}</p></td>"
+
+
+def overlay_map(picture: Any, signed: Array, full: float) -> Any:
+    """A picture in grey under a signed map, scaled up to its size; values of ±`full` have the full colour.
+
+    Grey, because a map could not be read on water that is blue itself.
+    """
+    from PIL import Image
+
+    large = Image.fromarray(np.asarray(signed, dtype=np.float32)).resize(picture.size, Image.Resampling.BILINEAR)
+    strength = np.clip(np.asarray(large, dtype=np.float64) / full, -1.0, 1.0)[:, :, None]
+    grey = np.asarray(picture.convert("L"), dtype=np.float64)[:, :, None]
+    colour = np.where(strength < 0, *np.array(MAP_COLOURS, dtype=np.float64))
+    opaque = _MAP_OPACITY * np.abs(strength)
+    return Image.fromarray(np.uint8(np.round((1.0 - opaque) * grey + opaque * colour)))
+
+
+def outline_mask(picture: Any, mask: Array) -> Any:
+    """A picture with the edge of its mask in white and black, visible on any background."""
+    from PIL import Image
+
+    values = np.array(picture.convert("RGB"))
+    within = np.asarray(mask) >= 0.5
+    values[binary_dilation(within) & ~within] = 0
+    values[within & binary_dilation(~within)] = 255
+    return Image.fromarray(values)
+
+
+def full_colour_value(maps: Array) -> float:
+    """The value that a share `FULL_COLOUR_SHARE` of a method's cells exceed."""
+    sizes: FloatArray = np.abs(np.asarray(maps, dtype=np.float64))
+    return float(np.quantile(sizes, 1.0 - FULL_COLOUR_SHARE)) or float(sizes.max()) or 1.0

@@ -19,11 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unspur._files import disk_error
-from unspur._reading import require_regular
 from unspur._text import brief
 from unspur_paper.datasets.downloads.errors import ArchiveError
 from unspur_paper.datasets.downloads.names import parts_of, refused
+from unspur_paper.files import disk_error
 
 _BLOCK = 1 << 20
 _SMALL = 16 << 20  # below this no ratio is suspicious, and no header or end of a tar is larger
@@ -47,7 +46,9 @@ def unpack(archive: Path, folder: Path, limits: Limits | None = None) -> int:
     `folder` must be private: what is in it after an error is for the caller to remove.
     """
     try:
-        size = require_regular(archive)
+        size = archive.stat().st_size
+        if not archive.is_file():
+            raise ValueError("it is not a plain file")
     except (OSError, ValueError) as error:
         raise ArchiveError(f"{archive} cannot be read: {brief(getattr(error, 'strerror', None) or error)}.") from error
     sink = _Sink(archive, folder, limits or Limits(), size)

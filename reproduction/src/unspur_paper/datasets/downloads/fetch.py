@@ -15,11 +15,10 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from unspur._files import disk_error
-from unspur._reading import read_json
 from unspur_paper.datasets.downloads.checksums import checked
 from unspur_paper.datasets.downloads.errors import ChecksumError, DownloadError
 from unspur_paper.datasets.downloads.web import InterruptedTransfer, ask, body, check_url
+from unspur_paper.files import disk_error, read_json
 
 _BLOCK = 1 << 18
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
-from unspur._files import atomic, disk_error, hold, remove_abandoned
+from unspur._files import atomic
 from unspur._version import __version__
-from unspur.exceptions import BusyError, InputError
+from unspur.exceptions import InputError
 from unspur_paper.datasets.downloads.archives import unpack
 from unspur_paper.datasets.downloads.checksums import checked
 from unspur_paper.datasets.downloads.errors import ArchiveError
@@ -21,6 +21,7 @@ from unspur_paper.datasets.downloads.layout import Found, look, missing
 from unspur_paper.datasets.downloads.place import move_into, private
 from unspur_paper.datasets.downloads.publications import Archive, Part, Publication
 from unspur_paper.datasets.downloads.web import check_url
+from unspur_paper.files import BusyError, disk_error, hold, remove_abandoned
 
 #: Folder of the root for what is not a dataset yet.
 WORKSHOP = ".downloads"

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from unspur._files import disk_error
 from unspur.exceptions import OutputExistsError
+from unspur_paper.files import disk_error
 
 
 @contextmanager
