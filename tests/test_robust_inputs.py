@@ -30,14 +30,12 @@ from unspur import (
     load,
     open_rows,
 )
-from unspur._data import warn_if_on_another_scale
 from unspur.datasets import make_toy
 from unspur.exceptions import (
     ClusterWarning,
     EverythingRemovedWarning,
     FewRowsWarning,
     InputError,
-    InputWarning,
     TaskLostWarning,
     UsedRowsWarning,
 )
@@ -265,19 +263,9 @@ def test_validation_rows_do_not_pass_a_pipeline_untransformed_in_silence():
     with sklearn.config_context(enable_metadata_routing=True):
         with pytest.raises(TypeError, match="X_val"):
             make_pipeline(StandardScaler(), RobustClassifier(random_state=0)).fit(**fit, **scaled)
-        with pytest.warns(InputWarning, match="on another scale than the training rows"):
-            make_pipeline(StandardScaler(), JSE(random_state=0)).fit(**fit, **scaled)
         asked = RobustClassifier(random_state=0).set_fit_request(X_val=True, y_val=True, concept_val=True)
         pipeline = Pipeline([("scale", StandardScaler()), ("model", asked)], transform_input=["X_val"])
         assert pipeline.fit(**fit, **scaled).score(100 * TEST.Z + 5, TEST.y) > 0.8
-
-
-def test_the_scale_of_rows_does_not_depend_on_their_order():
-    wide = np.vstack([TRAIN.Z, 8.0 * TRAIN.Z])  # sorted by source
-    warn_if_on_another_scale(np.vstack([wide, wide]), wide[np.random.default_rng(0).permutation(len(wide))])
-    blank = np.vstack([np.zeros((2000, TRAIN.Z.shape[1])), *[TRAIN.Z] * 3])
-    with pytest.warns(InputWarning, match="on another scale than the training rows"):
-        warn_if_on_another_scale(blank, 100 * VALIDATION.Z)
 
 
 def test_copies_are_warned_of_once():

@@ -16,17 +16,17 @@ that does not count (its concept is missing, or the user gave it no weight) has 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.utils import check_array
 
 from unspur._arrays import is_tensor, renumbered, rows_at, to_numpy
+from unspur._text import brief
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur._validation import check_rows, checked_weights, require_finite, require_same_columns
 from unspur.clusters import (
@@ -38,7 +38,7 @@ from unspur.clusters import (
     has_continuous_columns,
     held_out_mask,
 )
-from unspur.exceptions import InputError, InputWarning, LabelError, Parameter
+from unspur.exceptions import InputError, LabelError
 from unspur.labels import (
     ClassLabel,
     class_label,
@@ -48,13 +48,11 @@ from unspur.labels import (
     main_column,
     named_concepts,
     require_no_missing,
-    require_values,
 )
 from unspur.rows import (
     RowLabels,
     RowSource,
     StackedRows,
-    StoredRows,
     Weighting,
     backend_of,
     persisted,
@@ -65,11 +63,6 @@ from unspur.solvers.coordinates import Geometry
 from unspur.solvers.statistics import Moments
 from unspur.subspace import AffineMap
 
-#: Ratio of the interquartile ranges of validation and training rows, and distance of their medians in such ranges, in
-#: the median column, from which on a warning is due.
-MAX_SCALE_RATIO, MAX_SHIFT = 5.0, 5.0
-#: Rows that are enough to compare scales.
-SCALE_ROWS = 1000
 #: Share of each group that becomes test rows, where there are none.
 TEST_SHARE = 0.3
 
@@ -429,15 +422,11 @@ class LabelledData:
         if len(kept) and len(aside):
             return self.with_weight_on(kept), self.with_weight_on(aside)
         if self.clusters is None:
-            raise InputError(
-                "No group has two rows, so none can be held out. Pass a validation set with {X_val}.",
-                X_val=Parameter("X_val"),
-            )
+            raise InputError("No group has two rows, so none can be held out. Pass a validation set, X_val.")
         raise InputError(
-            "The rows lie in {clusters} clusters, which are held out as a whole, so there are not enough clusters for "
-            "a training and a held-out set. Pass rows of more clusters, or a validation set with {X_val}.",
-            clusters=len(np.unique(self.clusters[live])),
-            X_val=Parameter("X_val"),
+            f"The rows lie in {len(np.unique(self.clusters[live]))} clusters, which are held out as a whole, so there "
+            "are not enough clusters for a training and a held-out set. Pass rows of more clusters, or a validation "
+            "set, X_val."
         )
 
     def subsample_groups(self, rng: np.random.Generator) -> IntArray:
@@ -456,11 +445,8 @@ class LabelledData:
         if seen.min() == 0:
             name = self.main.classes[int(np.argmin(seen))]
             raise LabelError(
-                "Class {value!r} of {label} has no row {why}, so it cannot be told from the others. Pass such rows, or "
-                "leave the class out.",
-                label=self.main.name,
-                value=name,
-                why=why,
+                f"Class {name!r} of {self.main.name} has no row {why}, so it cannot be told from the others. Pass such "
+                "rows, or leave the class out."
             )
 
     def with_duplicate_clusters(self, hashes: Any) -> Self:
@@ -533,8 +519,6 @@ def decode_fit_arguments(
     suffix = "" if like is None else "_val"
     main_name, y = main_column(y, "y" if like is None or like.y is None else like.y.name)
     called = main_name if like is None else validation_name(main_name, "y")
-    require_values(y, called)
-    require_values(concept, f"concept{suffix}")
     y, concept, sample_weight, clusters = to_host(y, concept, sample_weight, clusters)
     X = persisted(check_rows(estimator, X, reset=like is None))
     n_rows = len(X)
@@ -578,52 +562,9 @@ def validation_name(name: str, unnamed: str) -> str:
     return f"{unnamed}_val" if name == unnamed else f"{name} of the validation rows"
 
 
-def some_rows(X: Array) -> Array:
-    """Rows from all parts of an array or tensor, or the first of others, copied to the host, shape (m, d)."""
-    if isinstance(X, StoredRows):
-        with closing(X.blocks()) as blocks:
-            return next(iter(blocks))[1][:SCALE_ROWS]
-    if is_tensor(X) or isinstance(X, np.ndarray):
-        return rows_on_host(X, np.linspace(0, len(X) - 1, min(len(X), SCALE_ROWS)).astype(np.intp))
-    return _copied_to_host(X[:SCALE_ROWS])
-
-
 def rows_on_host(X: Array, numbers: IntArray) -> Array:
     """Rows by increasing number, copied to the host, shape (m, d)."""
-    if isinstance(X, StoredRows):
-        return X.select(numbers).read_slice(slice(0, len(numbers)))
-    return _copied_to_host(rows_at(X, numbers) if is_tensor(X) else X[numbers])
-
-
-def _copied_to_host(rows: Array) -> Array:
-    return to_host(rows.float() if is_tensor(rows) else rows)[0]
-
-
-def warn_if_on_another_scale(train: Array, validation: Array) -> None:
-    """Warn if validation rows look as if a step before the estimator had transformed the training rows alone."""
-    one, other = (np.asarray(some_rows(X), dtype=np.float64) for X in (train, validation))
-    # Quartiles: a few odd rows, such as those without a concept, decide nothing.
-    (low, middle, high), (other_low, other_middle, other_high) = (
-        np.percentile(rows, [25, 50, 75], axis=0) for rows in (one, other)
-    )
-    varied = high > low
-    if not varied.any():
-        return
-    spread = (high - low)[varied]
-    ratio = float(np.median((other_high - other_low)[varied] / spread))
-    shift = float(np.median(np.abs(other_middle - middle)[varied] / spread))
-    if 1.0 / MAX_SCALE_RATIO < ratio < MAX_SCALE_RATIO and shift < MAX_SHIFT:
-        return
-    message = InputWarning(
-        "The validation rows are on another scale than the training rows: in the median column their "
-        "interquartile range is {ratio:.2g} times as large, and their median lies {shift:.2g} such ranges away. If a "
-        "pipeline transforms X before this step, it must transform {X_val} as well: Pipeline(..., "
-        "transform_input=['X_val']).",
-        ratio=ratio,
-        shift=shift,
-        X_val=Parameter("X_val"),
-    )
-    warnings.warn(message, stacklevel=4)
+    return to_host(rows_at(X, numbers).float() if is_tensor(X) else X[numbers])[0]
 
 
 def decode_rows(
@@ -685,19 +626,13 @@ def require_same_features(sets: Mapping[str, Any], estimator: Any = None) -> Non
 
 
 def as_matrix(rows: Any, what: str) -> Array:
-    """Rows as a NumPy array of shape (n, d) in their own dtype; rows that are not in memory are an error."""
+    """Rows as a NumPy array of shape (n, d); rows that are not in memory are an error."""
     if hasattr(rows, "compute") or hasattr(rows, "blocks"):
         raise InputError(f"The {what} rows have type {type(rows).__name__}; a few thousand rows in memory are needed.")
-    z = np.asarray(to_numpy(rows))
-    if z.dtype == object:  # a DataFrame of mixed columns
-        try:
-            z = z.astype(np.float64)
-        except (TypeError, ValueError):
-            raise InputError(f"The {what} rows are not numbers; pass features alone, without labels.") from None
-    if not len(z) and z.ndim == 2:
-        raise InputError(f"There are no {what} rows: X has shape {z.shape}. Pass at least one row of each class.")
-    if z.ndim != 2 or z.dtype.kind not in "biuf":
-        raise InputError(f"The {what} rows must be numbers of shape (n, d); got {z.dtype} of shape {z.shape}.")
+    try:
+        z = check_array(to_numpy(rows), dtype=[np.float64, np.float32, np.float16], ensure_all_finite=False)
+    except ValueError as error:
+        raise InputError(f"The {what} rows must be numbers of shape (n, d): {brief(error)}.") from None
     if not np.isfinite(z).all():
         raise InputError(f"The {what} rows hold NaN or infinity. Drop those rows or fill the values in.")
     return z

@@ -6,9 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import date
 from numbers import Integral, Real
-from os import PathLike
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -18,10 +16,10 @@ from sklearn.utils._param_validation import HasMethods, Interval, Options, StrOp
 from sklearn.utils.validation import validate_data
 
 from unspur._arrays import is_instance, require_dense, to_numpy
-from unspur._reading import column_faults
-from unspur._text import brief, is_number
+from unspur._text import brief
 from unspur._typing import Array, FloatArray
 from unspur.exceptions import ArgumentError, InputError, NotFiniteError
+from unspur.labels import is_frame
 from unspur.options import SGD, SOLVER
 from unspur.rows import FileRows, RowLabels, RowSource, backend_of, rows_of
 from unspur.solvers.sgd import SGDSettings
@@ -30,7 +28,7 @@ from unspur.solvers.statistics import count_not_finite
 F = TypeVar("F", bound=Callable[..., Any])
 
 BALANCE: list[Any] = [StrOptions({"none", "concept", "main", "group"})]
-MISSING: list[Any] = [None, str, Real, Options(bool, {True, False}), date, np.datetime64]
+MISSING: list[Any] = [None, str, Real, Options(bool, {True, False})]
 STRENGTH: list[Any] = [Interval(Real, 0, 1, closed="both")]
 OPTIONAL_COUNT: list[Any] = [None, Interval(Integral, 0, None, closed="left")]
 
@@ -69,59 +67,39 @@ def check_rows(estimator: BaseEstimator, X: Array, *, reset: bool) -> Array:
     require_dense(X)
     if backend_of(X) != "memory":
         return _checked_elsewhere(estimator, X, reset=reset)
-    if isinstance(X, str | PathLike):
-        raise InputError(f"X is a path, {str(X)!r}; pass its rows: numpy.load({str(X)!r}, mmap_mode='r').")
-    if np.ma.isMaskedArray(X) and np.ma.getmaskarray(X).any():
-        raise InputError(f"X has {np.ma.getmaskarray(X).sum()} masked values. Drop those rows or fill the values in.")
-    kinds = [np.float64, np.float32, np.float16]
-    z = validate_numeric(estimator, X, reset=reset, dtype=kinds)
+    z = validate_numeric(estimator, X, reset=reset, dtype=[np.float64, np.float32, np.float16])
     # A map of a file stays one: scikit-learn strips the type, which knows the file's name.
     return X if isinstance(X, np.memmap) and X.dtype == z.dtype else z
 
 
 def validate_numeric(estimator: BaseEstimator, X: Array, *, reset: bool, dtype: list[Any]) -> Array:
-    """Rows validated by scikit-learn; an error about text names the column.
-
-    scikit-learn compares names of columns that are text. Other names, such as the numbers of a DataFrame without names,
-    are compared here.
-    """
+    """Rows validated by scikit-learn, which also compares names of columns with those of the fit."""
     names = column_names(X) or []
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise InputError(f"X has {names.count(twice)} columns called {twice!r}. Give each a name of its own.")
+    if twice := [name for name in names if names.count(name) > 1] if len(set(names)) < len(names) else []:
+        raise InputError(f"X has {len(twice)} columns called {twice[0]!r}. Give each a name of its own.")
+    if np.ma.isMaskedArray(X) and np.ma.getmaskarray(X).any():
+        raise InputError(f"X has {np.ma.getmaskarray(X).sum()} masked values. Drop those rows or fill the values in.")
     try:
-        z = validate_data(estimator, X, reset=reset, dtype=dtype, ensure_all_finite=False)
+        return validate_data(estimator, X, reset=reset, dtype=dtype, ensure_all_finite=False)
     except ValueError as error:
-        if found := _text_in(X):
-            raise InputError(found) from error
-        raise
-    if reset:
-        estimator.__dict__.pop(NON_TEXT_NAMES_ATTR, None)
-    if names and not isinstance(names[0], str):
-        if reset:
-            setattr(estimator, NON_TEXT_NAMES_ATTR, names)
-        elif hasattr(estimator, NON_TEXT_NAMES_ATTR):
-            require_same_columns({"the rows of the fit": estimator, "X": X})
-    return z
+        if "could not convert string" not in str(error):
+            raise
+        text = next((f"Column {name!r} of X" for name in names if not _is_numeric(X[name])), "X")
+        raise InputError(
+            f"{text} holds text ({error}); features are numbers. Leave the column out, or turn it into numbers first."
+        ) from error
 
 
-def _text_in(X: Array) -> str:
-    """Message about the first column that holds text other than numbers; "" if none does."""
-    names = column_names(X) or []
-    columns = (X[name] for name in names) if names else np.asarray(X, dtype=object).T
-    for number, column in enumerate(columns):
-        for value in np.asarray(column, dtype=object).ravel():
-            if isinstance(value, str) and not is_number(value):
-                which = repr(names[number]) if names else str(number)
-                return (
-                    f"Column {which} of X holds text, such as {brief(value, 40)!r}; features are numbers. Leave the "
-                    "column out, or turn it into numbers first (an encoder for text, OneHotEncoder for categories)."
-                )
-    return ""
+def _is_numeric(column: Any) -> bool:
+    try:
+        np.asarray(column, dtype=np.float64)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _checked_elsewhere(estimator: BaseEstimator, X: Array, *, reset: bool) -> Array:
-    """The checks of scikit-learn for rows on a device, on a cluster or in files, without reading them."""
+    """The checks of scikit-learn for rows on a device or on a cluster, without reading them."""
     if backend_of(X) == "dask" and not is_instance(X, "dask", "Array"):
         raise InputError(
             f"X is a {type(X).__name__} of Dask; pass an array, of a DataFrame X.to_dask_array(lengths=True)."
@@ -143,38 +121,21 @@ def _checked_elsewhere(estimator: BaseEstimator, X: Array, *, reset: bool) -> Ar
     if reset:
         estimator.n_features_in_ = n_features
         estimator.__dict__.pop("feature_names_in_", None)
-        if getattr(X, "feature_names", None) is not None:
-            estimator.feature_names_in_ = np.array(X.feature_names, dtype=object)
     elif estimator.n_features_in_ != n_features:
         name = type(estimator).__name__
         raise InputError(f"X has {n_features} features, but {name} was fitted on {estimator.n_features_in_}.")
-    elif (names := getattr(X, "feature_names", None)) is not None and hasattr(estimator, "feature_names_in_"):
-        moved = [name for name, known in zip(names, estimator.feature_names_in_, strict=True) if name != known]
-        if moved:
-            raise InputError(
-                f"{moved[0]!r} is not where it was when {type(estimator).__name__} was fitted: features must be the "
-                "same columns in the same order. Name them with features=."
-            )
     return X
 
 
 def column_names(rows: Any) -> list[Any] | None:
-    """Names of the columns of a DataFrame, an Arrow table or rows in files, or those of a fit; else None.
-
-    Raises InputError for a Series.
-    """
+    """Names of the columns of a DataFrame, or those of a fit; else None. Raises InputError for a Series."""
     if hasattr(rows, "loc") and getattr(rows, "ndim", 2) == 1:
         raise InputError(
             f"X is a {type(rows).__name__} of {len(rows)} values; rows must be numbers in an array (n, d). A column of "
             "vectors becomes one by np.stack(X)."
         )
-    if hasattr(rows, "loc"):  # of pandas, where a column may have the name of an attribute below
-        return list(rows.columns)
-    for attribute in ("feature_names_in_", NON_TEXT_NAMES_ATTR, "feature_names", "column_names", "columns"):
-        if hasattr(rows, attribute):
-            names = getattr(rows, attribute)
-            return None if names is None else list(names)
-    return None
+    names = rows.columns if is_frame(rows) else getattr(rows, "feature_names_in_", None)
+    return None if names is None else list(names)
 
 
 def require_same_columns(given: Mapping[str, Any], advice: str = "Select the same columns, in the same order.") -> None:
@@ -192,7 +153,7 @@ def require_same_columns(given: Mapping[str, Any], advice: str = "Select the sam
         raise InputError(f"The columns of {what} are not those of {first}, in the same order: {seen}. {advice}")
 
 
-def require_finite(estimator: BaseEstimator, z: Array, name: str = "X") -> None:
+def require_finite(estimator: BaseEstimator, z: Array, what: str = "X") -> None:
     """Raise NotFiniteError with columns and counts unless all rows are finite."""
     if not len(z):  # a chunk of a Dask array may be empty
         return
@@ -207,9 +168,13 @@ def require_finite(estimator: BaseEstimator, z: Array, name: str = "X") -> None:
         return
     counts = count_not_finite(rows)
     if counts.any():
-        names = getattr(estimator, "feature_names_in_", None)
-        found = column_faults(counts, None if names is None else list(names))
-        raise NotFiniteError(f"{name} must be finite; found {found}. Drop those rows or fill the values in.")
+        names = getattr(estimator, "feature_names_in_", np.arange(counts.shape[1]))
+        found = "; ".join(
+            f"{int(line.sum()):,} {kind} in column {brief(', '.join(map(str, names[line > 0])), 60)}"
+            for kind, line in zip(("NaN", "infinite"), counts, strict=True)
+            if line.any()
+        )
+        raise NotFiniteError(f"{what} must be finite; found {found}. Drop those rows or fill the values in.")
 
 
 def is_finite(z: Array) -> bool:

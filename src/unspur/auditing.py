@@ -45,12 +45,9 @@ from unspur.heads import ERM
 from unspur.labels import (
     ClassLabel,
     class_label,
-    dates_in,
     label_columns,
-    looks_missing,
     main_column,
     require_no_missing,
-    seconds,
     series_name,
 )
 from unspur.metrics import leakage
@@ -329,7 +326,7 @@ def audit(
     Parameters
     ----------
     X : rows of shape (n, d) in memory.
-    y : task of each row, of two or more classes; a mapping or a Series gives it a name.
+    y : task of each row, of two or more classes; a Series gives it its name.
     columns : mapping from names to columns of n values, a DataFrame, or an array (n, m). Rows in which a column is
         missing are left out for this column.
     clusters : which rows belong together (frames of one film). They are kept together in folds, and every interval and
@@ -485,11 +482,7 @@ def _coded(values: Any) -> _Coded:
     unpooled[~missing] = inverse.reshape(-1)
     codes[~missing] = number[inverse.reshape(-1)]
     names = tuple(_short(value) for value in seen[kept])
-    notes = tuple(
-        f"{value!r} counts as a value, in {count:,} rows; pass None where the value is missing"
-        for value, count in zip(seen.tolist(), counts.tolist(), strict=True)
-        if looks_missing(value)
-    )
+    notes: tuple[str, ...] = ()
     if pooled := int((~kept).sum()):
         names += (_short(seen[~kept][0]) if pooled == 1 else "other",)
         notes += (f"{pooled:,} rare values count as one",) if pooled > 1 else ()
@@ -522,12 +515,9 @@ def bin_labels(numbers: Any, audited: Any = None) -> Array:
 
 
 def _plain_column(values: Any) -> tuple[Array, bool]:
-    """A column as an array, with durations in seconds, and whether it holds dates."""
+    """A column as an array, and whether it holds dates."""
     array = as_column(values)
-    dates = dates_in(values if hasattr(values, "dtype") else array)
-    if dates is None:
-        return array, False
-    return (seconds(dates), False) if dates.dtype.kind == "m" else (dates, True)
+    return array, array.dtype.kind == "M"
 
 
 def _as_number(value: Any) -> float:

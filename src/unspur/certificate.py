@@ -173,7 +173,6 @@ def certify(
     notes: tuple[str, ...],
     random_state: Any,
     clusters: IntArray | None = None,
-    dates: frozenset[str] = frozenset(),
 ) -> Certificate:
     """Measure a removal on rows `z` (n, d).
 
@@ -182,7 +181,6 @@ def certify(
     concepts : class labels of those that are classes.
     targets : numeric columns (k, n) of every concept, by name: indicators of classes, or the number itself.
     clusters : shape (n,), of rows that are not independent.
-    dates : names of the numbers that are dates.
     """
     scales = scale_notes(z)
     z = np.asarray(z, dtype=np.float64)  # measures the map, not its rounding in float32
@@ -201,7 +199,7 @@ def certify(
     probe = _probe_labels(concepts, y, measure, all_notes)
     task, task_alone = None, _probe_task_alone(concepts, y, measure, all_notes)
     numbers = {name: columns[0] for name, columns in targets.items() if name not in concepts}
-    measured = _probe_numbers(numbers, dates, measure, all_notes)
+    measured = _probe_numbers(numbers, measure, all_notes)
     if y is not None:
         with _error_as_note(_task_name(concepts), all_notes):
             task = measure(y)
@@ -281,7 +279,7 @@ def _probe_task_alone(
 
 
 def _probe_numbers(
-    numbers: Mapping[str, FloatArray], dates: frozenset[str], measure: Callable[..., Any], notes: list[str]
+    numbers: Mapping[str, FloatArray], measure: Callable[..., Any], notes: list[str]
 ) -> dict[str, tuple[NumericLeakage, NumericLeakage]]:
     """Probes of the concepts that are numbers; adds what could not be measured, and what makes it uncertain."""
     measured: dict[str, tuple[NumericLeakage, NumericLeakage]] = {}
@@ -289,7 +287,7 @@ def _probe_numbers(
         with _error_as_note(name, notes):
             measured[name] = measure(values, concept_type="continuous")
     for name, (was, _) in measured.items():
-        if outside := extreme_values_note(numbers[name], name, dates=name in dates):
+        if outside := extreme_values_note(numbers[name], name):
             notes.append(f"of the rows measured: {outside}")
         if was.low <= 0:
             notes.append(

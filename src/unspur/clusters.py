@@ -7,14 +7,14 @@ arrays, are read here as well.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
-from unspur._arrays import is_missing, is_tensor, renumbered, to_numpy
+from unspur._arrays import is_tensor, renumbered, to_numpy
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError
+from unspur.labels import as_labels
 
 #: Distinct values that make a column continuous: half the number of distinct rows, within these bounds.
 CONTINUOUS_VALUES = (10, 100)
@@ -26,7 +26,7 @@ BLOCK_SIZE, DEVICE_BLOCK_SIZE = 2**17, 2**24
 
 def cluster_labels(values: Any, name: str, n_rows: int) -> Array:
     """Labels of the cluster of each row as an array, shape (n,)."""
-    array = as_column(values)
+    array = as_labels(values)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.shape != (n_rows,):
@@ -35,18 +35,19 @@ def cluster_labels(values: Any, name: str, n_rows: int) -> Array:
 
 
 def cluster_codes(values: Any, name: str, n_rows: int) -> IntArray:
-    """Code 0, 1, … of the cluster of each row, shape (n,), from labels of any hashable kind.
+    """Code 0, 1, … of the cluster of each row, shape (n,), in the order of the labels."""
+    import pandas as pd
 
-    Codes are in the order of the labels, whatever the type of the array, so that folds do not depend on the kind of
-    file that the labels come from. Labels that have no order are coded as they appear.
-    """
-    array = cluster_labels(values, name, n_rows)
-    if array.dtype.kind == "O":
-        return _codes_of_objects(array, name)
-    missing = np.isnan(array) if array.dtype.kind == "f" else np.isnat(array) if array.dtype.kind in "mM" else None
-    if missing is not None and missing.any():
-        raise _missing(name, int(missing.sum()))
-    return renumbered(array)
+    try:
+        codes, seen = pd.factorize(cluster_labels(values, name, n_rows))
+        rank = renumbered(seen)
+    except TypeError as error:
+        raise InputError(f"{name} must be labels that can be compared ({error}). Use numbers or texts.") from None
+    if missing := int(np.sum(codes < 0)):
+        raise InputError(
+            f"{name} is missing in {missing} rows. Give each row that belongs to no cluster a label of its own."
+        )
+    return rank[codes]
 
 
 def folds_by_cluster(code: IntArray, group: IntArray, shares: FloatArray, rng: np.random.Generator) -> IntArray:
@@ -116,10 +117,10 @@ def splits_from_cv(
 
     A splitter gets `label` (n,) as y, the clusters as groups, and the rows if they are passed.
     """
-    splits = []
+    splits, number = [], np.arange(len(label))
     for k, split in enumerate(_splits(cv, label, clusters, rows), start=1):
         try:
-            train, test = (_row_indices(part, len(label)) for part in split)
+            train, test = (number[np.asarray(to_numpy(part), dtype=None if len(part) else np.intp)] for part in split)
         except (TypeError, ValueError, IndexError) as error:
             raise InputError(
                 f"cv: split {k} is not a pair of index arrays (train, test) into the {len(label)} rows: {error}."
@@ -127,18 +128,12 @@ def splits_from_cv(
         if not len(train) or not len(test):
             raise InputError(f"cv: the {'test' if len(train) else 'training'} set of split {k} is empty.")
         if both := len(np.intersect1d(train, test)):
-            raise InputError(
-                f"cv: {both} rows are in the training set and in the test set of split {k}; a fit "
-                "cannot be tested on its own rows."
-            )
+            raise InputError(f"cv: {both} rows are in the training set and in the test set of split {k}.")
         splits.append((train, test))
     if not splits:
         raise InputError("cv: no row is in any test set. (A generator gives its splits once; pass a list of them.)")
     if np.bincount(np.concatenate([test for _, test in splits])).max() > 1:
-        raise InputError(
-            "cv: a row is in two test sets; each row can be held out once. Use a splitter without repeats, such as "
-            "StratifiedKFold."
-        )
+        raise InputError("cv: a row is in two test sets. Use a splitter without repeats, such as StratifiedKFold.")
     return splits
 
 
@@ -172,16 +167,8 @@ def _splits(cv: Any, label: Array, clusters: IntArray | None, rows: Array | None
         return list(cv.split(np.zeros((len(label), 1)) if rows is None else rows, label, *own))
     except ValueError as error:
         asked = clusters is None and "groups" in str(error)
-        how = " Pass clusters=, which are what it calls groups." if asked else ""
+        how = " Pass clusters, which are what it calls groups." if asked else ""
         raise InputError(f"cv: {type(cv).__name__} cannot split these rows: {error}{how}") from None
-
-
-def _row_indices(part: Any, n_rows: int) -> IntArray:
-    index = np.asarray(to_numpy(part))
-    rows: IntArray = np.arange(n_rows)[index if index.size else index.astype(np.intp)]
-    if rows.ndim != 1:
-        raise ValueError(f"one of them has shape {rows.shape}")
-    return rows
 
 
 def split_clusters(code: IntArray, part: IntArray) -> IntArray:
@@ -192,11 +179,8 @@ def split_clusters(code: IntArray, part: IntArray) -> IntArray:
 
 
 def shared_clusters(one: Any, other: Any) -> set[Any]:
-    """Labels that occur in both; dates are the same in any unit."""
-    first, second = as_column(one), as_column(other)
-    if first.dtype.kind == second.dtype.kind == "M":
-        return set(np.intersect1d(first, second))
-    return set(first.tolist()) & set(second.tolist())
+    """Labels that occur in both."""
+    return set(as_labels(one).tolist()) & set(as_labels(other).tolist())
 
 
 def require_disjoint_clusters(clusters: Any, held_out_clusters: Any, suffix: str) -> None:
@@ -212,13 +196,11 @@ def require_disjoint_clusters(clusters: Any, held_out_clusters: Any, suffix: str
             "of those belong together."
         )
     if both := shared_clusters(clusters, held_out_clusters):
+        which = {"val": "validation"}.get(suffix, suffix)
         raise InputError(
-            "{clusters} clusters are among the training rows and among the {which} rows, such as {value!r}: tests on "
-            "them would not be independent of the fit. Leave them out of one of the two sets; if they are different "
-            "clusters, give them different labels.",
-            clusters=len(both),
-            which={"val": "validation"}.get(suffix, suffix),
-            value=min(both, key=str),
+            f"{len(both)} clusters are among the training rows and among the {which} rows, such as "
+            f"{min(both, key=str)!r}: tests on them would not be independent of the fit. Leave them out of one of the "
+            "two sets; if they are different clusters, give them different labels."
         )
 
 
@@ -268,25 +250,20 @@ def duplicate_clusters(hashes: Array, labels: Iterable[Array] = ()) -> IntArray 
     different labels are not duplicates: an encoder maps different inputs that it cannot tell apart (empty texts, blank
     pictures) to the same row.
     """
-    ordered = np.sort(hashes)
-    if not np.any(ordered[1:] == ordered[:-1]):
-        return None
+    import pandas as pd
+
     _, code, count = np.unique(hashes, return_inverse=True, return_counts=True)
-    code = code.reshape(-1).astype(np.intp)
-    repeated = np.flatnonzero(count[code] > 1)
-    mixed = np.zeros(len(count), dtype=bool)
-    for values in labels:
-        array = as_column(values)
-        rows = np.array([row for row in repeated if not is_missing(array[row])], dtype=np.intp)
-        classes = renumbered([str(value) for value in array[rows]])
-        low, high = np.full(len(count), len(rows)), np.full(len(count), -1)
-        np.minimum.at(low, code[rows], classes)
-        np.maximum.at(high, code[rows], classes)
-        mixed |= high > low
-    if mixed[code[repeated]].all():
+    code, mixed = code.reshape(-1), np.zeros(len(count), dtype=bool)
+    if count.max(initial=1) == 1:
         return None
-    apart = np.where(mixed[code], len(count) + np.arange(len(code)), code)
-    return renumbered(apart)
+    for values in labels:
+        label = pd.factorize(as_labels(values))[0]  # −1 where it is missing
+        rows = (count[code] > 1) & (label >= 0)
+        pairs = np.unique(np.stack([code[rows], label[rows]]), axis=1)
+        mixed |= np.bincount(pairs[0], minlength=len(count)) > 1
+    if mixed[count > 1].all():
+        return None
+    return renumbered(np.where(mixed[code], len(count) + np.arange(len(code)), code))
 
 
 def distinct_row_indices(hashes: Array) -> IntArray:
@@ -307,29 +284,4 @@ def has_continuous_columns(rows: Array) -> bool:
     return bool(most >= np.clip(len(rows) / 2, *CONTINUOUS_VALUES))
 
 
-def as_column(values: Any) -> Array:
-    """A column as an array; a list stays one value for each row, which may be tuples, or of several kinds."""
-    if isinstance(values, list | tuple):
-        array = np.empty(len(values), dtype=object)
-        array[:] = values
-        return array
-    return np.asarray(to_numpy(values))
-
-
-def _codes_of_objects(array: Array, name: str) -> IntArray:
-    try:
-        distinct = list(dict.fromkeys(array.tolist()))
-    except TypeError as error:
-        raise InputError(f"{name} must be labels that can be compared ({error}). Use numbers or texts.") from None
-    if any(map(is_missing, distinct)):
-        raise _missing(name, sum(map(is_missing, array)))
-    with suppress(TypeError):  # labels of several kinds have no order
-        distinct = sorted(distinct)
-    code = {label: k for k, label in enumerate(distinct)}
-    return np.fromiter((code[label] for label in array.tolist()), dtype=np.intp, count=len(array))
-
-
-def _missing(name: str, missing: int) -> InputError:
-    return InputError(
-        f"{name} is missing in {missing} rows. Give each row that belongs to no cluster a label of its own."
-    )
+as_column = as_labels

@@ -177,10 +177,6 @@ class OutlierWarning(UserWarning):
     """A few values hold most of the variance of a numeric concept, such as codes for "not known"."""
 
 
-class MissingCodeWarning(UserWarning):
-    """A class looks like a missing value: an empty text, "nan", or the text of the code for "not known"."""
-
-
 class ClusterWarning(WithFields, UserWarning):
     """Rows are not independent: some are duplicates, or a group lies in few clusters; the message says more."""
 

@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, 
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
-from unspur._data import LabelledData, fit_arguments, rows_on_host, warn_if_on_another_scale
+from unspur._data import LabelledData, fit_arguments, rows_on_host
 from unspur._files import write_artifact
 from unspur._reading import require_kinds
 from unspur._resources import one_thread_if_small
@@ -43,7 +43,6 @@ from unspur.clusters import (
 from unspur.exceptions import InputError, UsedRowsWarning
 from unspur.heads import HEADS, GroupWeighted
 from unspur.heads.base import Head, HeadData, LinearClassifier, decode_head_arguments, with_duplicates_as_clusters
-from unspur.labels import class_array
 from unspur.options import from_flat_parameters, storable
 from unspur.removers import JSE, Remover, read_saved
 from unspur.removers.base import output_of, plain_parameters, require_numbers
@@ -383,7 +382,7 @@ def _saved_classes(values: list[Any], known: tuple[Any, ...]) -> Array:
     if known and list(map(str, known)) != list(map(str, values)):
         raise ValueError("the classes of its head are not those of the removal")
     longest = max(len(value) if isinstance(value, str) else 1 for value in values)
-    return np.array(values, dtype=object) if longest * len(values) > MAX_CLASS_CHARACTERS else class_array(values)
+    return np.array(values, dtype=object if longest * len(values) > MAX_CLASS_CHARACTERS else None)
 
 
 def _require_no_removed_component(removal: AffineMap, coef: FloatArray) -> None:
@@ -479,11 +478,10 @@ def _require_something_left(remover: Remover) -> None:
 
 
 def _warn_about_validation_rows(data: HeadData) -> None:
-    """Check validation rows for a remover that does not take any: their scale, and rows that are training rows."""
+    """Warn of validation rows that are training rows, for a remover that does not take any."""
     if data.validation is None:
         return
     train, validation = data.train.X, data.validation.X
-    warn_if_on_another_scale(train, validation)
     if {backend_of(train), backend_of(validation)} <= {"memory", "torch"}:
         hashes = row_hashes(validation)
         reused = int(np.isin(hashes, row_hashes(train)).sum())

@@ -1,7 +1,5 @@
 """LEACE, SAL and SPLINCE: against a peer, against their own equations, and where neighbouring tools fail."""
 
-import datetime
-import re
 import warnings
 
 import numpy as np
@@ -272,7 +270,7 @@ def test_partial_fit_matches_concepts_by_name():
         leace.partial_fit(second, concept=two.rename(columns={"smoker": "age"}))
     with pytest.raises(LabelError, match="columns smoker and that of earlier rows sex"):
         LEACE().partial_fit(first, concept=one.sex).partial_fit(second, concept=two.smoker)
-    with pytest.raises(LabelError, match="1 columns and that of earlier rows 2"):
+    with pytest.raises(LabelError, match="columns concept and that of earlier rows sex, smoker"):
         leace.partial_fit(second, concept=two.sex)
     LEACE().partial_fit(first, concept=one.sex).partial_fit(second, concept=two.sex.to_numpy())
 
@@ -294,9 +292,6 @@ def test_merge_refuses_other_concepts_other_features_and_balanced_fits():
     ):
         with pytest.raises(InputError, match=message):
             both.merge(other)
-    numbered = fit(pd.DataFrame(first.to_numpy()), one)
-    with pytest.raises(InputError, match="different features, or on the same in another order"):
-        numbered.merge(fit(pd.DataFrame(second.to_numpy())[[4, 3, 2, 1, 0]], two))
     with pytest.raises(InputError, match="concepts: sex and smoker"):
         fit(first, one.sex).merge(fit(second, two.smoker))
 
@@ -573,21 +568,6 @@ def test_a_concept_that_is_the_task_is_refused_under_any_name(method):
         assert LEACE().partial_fit(z[:4], y[:4], concept=y[:4]).spurious_.dim  # some rows prove nothing
 
 
-@pytest.mark.parametrize("share", [0.03, 0.6])
-def test_missing_dates_are_missing_numbers(share):
-    rng = np.random.default_rng(0)
-    day, Z = rng.integers(700, size=400), rng.normal(size=(400, 5))
-    Z[:, 0] += day / 200
-    unknown = rng.random(400) < share
-    dates = np.where(unknown, np.datetime64("NaT", "D"), np.datetime64("2022-01-01") + day.astype("timedelta64[D]"))
-    numbers = np.where(unknown, np.nan, day)
-    leace, control = (LEACE(concept_type="continuous").fit(Z, concept=given) for given in (dates, numbers))
-    assert_allclose(leace.transform(Z), control.transform(Z), atol=1e-9)
-    assert leace.spurious_.dim == 1
-    test = rng.normal(size=(400, 5))
-    assert leace.certificate(test, concept=dates).rows == 400 - unknown.sum()
-
-
 @pytest.mark.parametrize("method", [LEACE, SAL, SPLINCE])
 @pytest.mark.parametrize("spread", [1e-4, 1e-3, 1.0])
 def test_numbers_far_from_zero_are_removed(method, spread):
@@ -606,8 +586,8 @@ def test_numbers_far_from_zero_are_removed(method, spread):
     ("unit", "origin", "message"),
     [
         (1e-7, 1.7e9, r"concept varies by .* around 1700000000.*Subtract what they have in common"),
-        (1e200, 0.0, r"concept has numbers of the order of \de\+200.*another unit"),
-        (1e-200, 0.0, r"concept has numbers of the order of \de-200.*another unit"),
+        (1e200, 0.0, r"concept has numbers of the order of \de\+200.*Rescale"),
+        (1e-200, 0.0, r"concept has numbers of the order of \de-200.*Rescale"),
     ],
 )
 def test_numbers_that_cannot_be_squared_or_have_no_digits_are_refused_in_words(unit, origin, message):
@@ -616,23 +596,6 @@ def test_numbers_that_cannot_be_squared_or_have_no_digits_are_refused_in_words(u
         LEACE(concept_type="continuous").fit(Z, concept=unit * Z[:, 0] + origin)
     for fine in (1e-150, 1e150):
         assert LEACE(concept_type="continuous").fit(Z, concept=fine * Z[:, 0]).spurious_.dim == 1
-
-
-def test_dates_in_two_units_are_the_same_dates():
-    rng = np.random.default_rng(0)
-    Z = rng.normal(size=(600, 5))
-    days = np.datetime64("2020-01-01") + np.round(300 * Z[:, 1]).astype(int)
-    first, last = days[:300].astype("datetime64[us]"), days[300:].astype("datetime64[ms]")
-    of_all, merged = LEACE(concept_type="continuous").fit(Z, concept=days), LEACE(concept_type="continuous")
-    merged.partial_fit(Z[:300], concept=first).partial_fit(Z[300:], concept=last)
-    both = LEACE(concept_type="continuous").fit(Z[:300], concept=first)
-    both = both.merge(LEACE(concept_type="continuous").fit(Z[300:], concept=last))
-    for found in (merged, both):
-        np.testing.assert_allclose(found.transform(Z), of_all.transform(Z), atol=1e-9)
-    tested = {"X_test": Z[300:], "concept_type": "continuous", "random_state": 0}
-    same = leakage(Z[:300], first, concept_test=last.astype(first.dtype), **tested)
-    assert leakage(Z[:300], first, concept_test=last, **tested) == same
-    assert same.r2 > 0.99  # the control
 
 
 def test_a_number_may_be_the_same_in_all_rows_of_a_batch():
@@ -668,47 +631,3 @@ def test_a_certificate_does_not_measure_a_number_that_is_the_same_in_all_rows():
     found = leace.certificate(rng.normal(size=(100, 4)), y[:100], {"age": np.full(100, 0.1), "size": Z[:100, 2]})
     assert any(note.startswith("age: not measured. concept is the same number") for note in found.notes)
     assert list(found.numbers) == list(found.covariance_left) == ["size"]
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        np.datetime64("1900-01-01"),
-        "1900-01-01",
-        datetime.date(1900, 1, 1),
-        datetime.datetime(1900, 1, 1, 1, tzinfo=datetime.timezone(datetime.timedelta(hours=1))),
-    ],
-    ids=["datetime64", "text", "date", "zoned"],
-)
-def test_a_date_may_stand_for_a_missing_date(code, tmp_path):
-    rng = np.random.default_rng(0)
-    Z = rng.normal(size=(400, 4))
-    days = (np.datetime64("2020-01-01") + np.round(300 * Z[:, 1]).astype("timedelta64[D]")).astype("datetime64[ns]")
-    coded, unknown = days.copy(), days.copy()
-    coded[:40], unknown[:40] = np.datetime64("1900-01-01"), np.datetime64("NaT", "ns")
-    concept = {"day": coded, "number": Z[:, 2] + rng.normal(size=400)}
-    wanted = LEACE(concept_type="continuous").fit(Z, concept=concept | {"day": unknown})
-    leace = LEACE(concept_type="continuous", missing_concept=code).fit(Z, concept=concept)
-    assert_allclose(leace.transform(Z), wanted.transform(Z), atol=1e-9)
-    leace.save(tmp_path / "leace.safetensors")
-    assert load(tmp_path / "leace.safetensors").certificate(Z + 0.1, concept=concept).rows == 360
-    options = {"concept_type": "continuous", "random_state": 0}
-    assert leakage(Z, coded, missing_concept=code, **options) == leakage(Z, unknown, **options)
-    with pytest.raises(LabelError, match=r"concept contains dates, but missing_concept=-1 is not a date\. Pass the"):
-        leakage(Z, coded, missing_concept=-1, **options)
-
-
-def test_a_warning_of_extreme_dates_names_dates():
-    rng = np.random.default_rng(0)
-    Z = rng.normal(size=(400, 4))
-    days = np.datetime64("2020-01-01") + np.round(300 * Z[:, 1]).astype(int)
-    days[:40] = np.datetime64("1900-01-01")
-    said = r"variance: 1900-01-01\. Is it a code for a missing value\? Then pass missing_concept='1900-01-01', or NaT"
-    with pytest.warns(OutlierWarning, match=said):
-        leace = LEACE(concept_type="continuous").fit(Z, concept={"day": days})
-    assert re.search(said, leakage(Z, days, concept_type="continuous", random_state=0).notes[0])
-    notes = leace.certificate(Z + 0.1, concept={"day": days}).notes
-    assert sum(re.search(said, note) is not None for note in notes) == 2  # of the fit, and of these rows
-    times = days.astype("datetime64[us]")
-    times[:40] += np.timedelta64(1, "us")
-    assert "missing_concept='1900-01-01T00:00:00.000001'" in str(leakage(Z, times, concept_type="continuous"))

@@ -9,8 +9,8 @@ from sklearn.model_selection import GroupKFold, StratifiedGroupKFold, Stratified
 from sklearn.pipeline import make_pipeline
 
 from tests.optional import torch
-from unspur import INLP, JSE, LEACE, load, open_rows
-from unspur.clusters import cluster_codes, duplicate_clusters, folds_by_cluster, split_clusters
+from unspur import INLP, JSE, LEACE, load
+from unspur.clusters import cluster_codes, folds_by_cluster, split_clusters
 from unspur.compare import shared_rows
 from unspur.criteria import DirectionTests
 from unspur.exceptions import ClusterWarning, GroupSizeError, InputError, NothingRemovedWarning, UsedRowsWarning
@@ -71,28 +71,6 @@ def test_folds_hold_whole_clusters_and_about_the_same_share_of_every_group(const
             assert_allclose(part, share, atol=0.07)
         assert np.array_equal(fold, folds_by_cluster(code, group, shares, np.random.default_rng(0)))
         assert not np.array_equal(fold, folds_by_cluster(code, group, shares, np.random.default_rng(1)))
-
-
-def test_labels_of_clusters_may_be_of_any_kind():
-    expected = [0, 1, 0, 2]
-    for labels in (["a", "b", "a", "c"], [(1, 2), (1, 3), (1, 2), 3], np.array([5, 7, 5, 9])):
-        assert cluster_codes(labels, "clusters", 4).tolist() == expected
-    for gaps in ([1.0, np.nan, 2.0], ["a", None, "b"]):
-        with pytest.raises(InputError, match=r"clusters is missing in 1 rows.*label of its own"):
-            cluster_codes(gaps, "clusters", 3)
-    with pytest.raises(InputError, match="for 5 rows"):
-        cluster_codes([1, 2], "clusters", 5)
-
-
-@pytest.mark.parametrize("labels", [["film 9", "film 10", "film 9"], [3, 1, 2], [(2, 1), (1, 9), (1, 10)]])
-def test_codes_are_in_the_order_of_the_labels_whatever_the_type_of_the_array(labels):
-    """A CSV file gives an array of text, and a Parquet file one of objects."""
-    objects = np.empty(len(labels), dtype=object)
-    objects[:] = labels
-    expected = [sorted(set(labels)).index(label) for label in labels]
-    assert expected != sorted(expected)  # not as they appear
-    for given in (labels, objects, *([] if isinstance(labels[0], tuple) else [np.array(labels)])):
-        assert cluster_codes(given, "clusters", len(labels)).tolist() == expected
 
 
 def test_clusters_of_one_row_give_the_tests_of_independent_rows(rng):
@@ -170,13 +148,10 @@ def sorted_table(rng):
 
 
 @pytest.mark.filterwarnings("ignore::unspur.exceptions.NothingRemovedWarning")
-@pytest.mark.parametrize("kind", ["memory", "files", "torch", "dask"])
-def test_copies_are_found_in_a_table_whose_first_rows_are_equal(kind, rng, tmp_path):
+@pytest.mark.parametrize("kind", ["memory", "torch", "dask"])
+def test_copies_are_found_in_a_table_whose_first_rows_are_equal(kind, rng):
     Z, y, s = sorted_table(rng)
-    if kind == "files":
-        np.save(tmp_path / "rows.npy", Z)
-        Z = open_rows(tmp_path / "rows.npy")
-    elif kind == "torch":
+    if kind == "torch":
         Z = torch.from_numpy(Z)
     elif kind == "dask":
         Z = pytest.importorskip("dask.array").from_array(Z, chunks=(500, 30))
@@ -242,7 +217,7 @@ def test_splitters_by_cluster_and_generators(rng):
         several = np.stack([s, np.random.default_rng(1).permutation(s)], axis=1)
     lasting = (split for split in GroupKFold(3).split(Z, y, cluster))
     assert JSE(cv=lasting, **options).fit(Z, y, concept=several, clusters=cluster).spurious_.dim  # used twice
-    with pytest.raises(InputError, match=r"GroupKFold cannot split these rows.*Pass clusters="):
+    with pytest.raises(InputError, match=r"GroupKFold cannot split these rows.*Pass clusters"):
         JSE(cv=GroupKFold(5), **options).fit(Z, y, concept=s)
     torn = list(StratifiedKFold(shuffle=True, random_state=0).split(Z, y))
     with pytest.raises(InputError, match="60 clusters have rows in more than one test set"):
@@ -315,10 +290,3 @@ def test_equal_rows_with_other_labels_are_no_copies(rng):
     Z, y, s, _ = draw(rng, 300, 1, correlation=0.0, concept=2.0, constant=False)
     Z[: len(y) // 5] = 0.0
     assert JSE(random_state=0, penalty=0.1).fit(Z, y, concept=s).spurious_.dim == 1  # warnings are errors here
-    hashes = np.array([7, 7, 7, 8, 8, 9])
-    assert duplicate_clusters(hashes, [[0, 0, 0, 1, 1, 0]]).tolist() == [0, 0, 0, 1, 1, 2]
-    assert len(set(duplicate_clusters(hashes, [[0, 1, 0, 1, 1, 0]]).tolist())) == 5
-    assert duplicate_clusters(hashes, [[0, 1, 0, 1, 0, 0]]) is None
-    missing = np.nan  # copies of which one has no label are copies all the same
-    assert duplicate_clusters(hashes, [[0, missing, 0, 1, missing, 0]]).tolist() == [0, 0, 0, 1, 1, 2]
-    assert len(set(duplicate_clusters(hashes, [[0, missing, 1, 1, 1, 0]]).tolist())) == 5

@@ -33,7 +33,7 @@ from unspur._validation import (
     sgd_settings,
 )
 from unspur.exceptions import ArgumentError, LabelError
-from unspur.labels import ClassLabel, class_array, class_label, main_column, require_no_missing
+from unspur.labels import ClassLabel, class_label, main_column, require_no_missing
 from unspur.options import SGD, SOLVER
 from unspur.removers.seen_rows import hash_finite_rows
 from unspur.rows import StoredRows, backend_of, to_host
@@ -119,10 +119,9 @@ def decode_head_arguments(
     if keep_unknown:
         rows = decoded
     y = train["y"].values if isinstance(train["y"], ClassLabel) else train["y"]
-    given = class_array(y) if isinstance(y, list | tuple) else np.asarray(y)
-    _require_text_or_numbers(rows.main, given)
+    given = np.asarray(y)
     numbers_or_text = given.dtype.kind in "biufU"
-    classes = np.array(rows.main.classes, dtype=given.dtype) if numbers_or_text else class_array(rows.main.classes)
+    classes = np.array(rows.main.classes, dtype=given.dtype) if numbers_or_text else np.array(rows.main.classes)
     if given.dtype.kind == "O" and classes.dtype.kind not in "biuf":  # numbers in a column of objects are numbers
         classes = np.array(rows.main.classes, dtype=object)
     known = rows.concept.classes if needs_concept else None
@@ -139,24 +138,6 @@ def with_duplicates_as_clusters(head: Head, rows: LabelledData) -> LabelledData:
     if rows.clusters is not None:
         return rows
     return rows.with_duplicate_clusters(hash_finite_rows(head, rows.X).hashes)
-
-
-def _require_text_or_numbers(main: ClassLabel, given: Array) -> None:
-    """Raise LabelError for classes that a saved head could not give back: bytes, dates, decimals and the like."""
-    if given.dtype.kind == "S" or any(isinstance(value, bytes) for value in main.classes):
-        raise LabelError(
-            "{label} holds bytes, and predictions are text or numbers. Pass text, such as numpy.char.decode({label}).",
-            label=main.name,
-        )
-    for value in main.classes:
-        if not isinstance(value, str | bool | int | float):
-            raise LabelError(
-                "Unsupported label type: {label} holds values of type {type}, such as {value!r}, and predictions are "
-                "text or numbers. Pass text, such as [str(value) for value in {label}], or numbers.",
-                label=main.name,
-                type=type(value).__name__,
-                value=value,
-            )
 
 
 def _one_column(y: Any, name: str) -> Any:

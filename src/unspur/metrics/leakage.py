@@ -30,7 +30,7 @@ from unspur.clusters import (
     splits_of_known,
 )
 from unspur.exceptions import GroupSizeError, InputError, LabelError
-from unspur.labels import ClassLabel, class_label, date_text, holds_dates, numeric_column
+from unspur.labels import ClassLabel, class_label, numeric_column
 from unspur.metrics.groups import mean_interval, p_above, require_level, tail_probability
 from unspur.metrics.probes import (
     Kind,
@@ -103,14 +103,12 @@ class NumericLeakage:
         return "; ".join([text, *self.notes])
 
 
-def extreme_values_note(
-    numbers: FloatArray, name: str, weight: FloatArray | None = None, *, dates: bool = False
-) -> str:
+def extreme_values_note(numbers: FloatArray, name: str, weight: FloatArray | None = None) -> str:
     """A warning if a few values, far from all others, hold most of the variance of a number; else "".
 
     "A few" is 1 % of the rows, or up to half of them if they share one to three values, as codes do. Deviations are
     from the median, which few values do not move. A number whose other values are all the same gets no warning: the few
-    are all that there is to predict. If they are `dates`, in seconds since 1970, they are named as such.
+    are all that there is to predict.
     """
     weight = np.ones(len(numbers)) if weight is None else weight
     known = np.isfinite(numbers) & (weight > 0)
@@ -134,13 +132,12 @@ def extreme_values_note(
         return ""
     k = ends[-1]
     outside = np.unique(values[order[:k]])
-    shown = ", ".join(map(date_text if dates else _exact, outside[:4])) + (", …" if len(outside) > 4 else "")
-    code, missing = (repr(date_text(outside[-1])), "NaT") if dates else (_exact(outside[-1]), "NaN")
+    shown = ", ".join(map(_exact, outside[:4])) + (", …" if len(outside) > 4 else "")
     share = min(99.9, 100 * cumulative[k - 1] / cumulative[-1])
     question = "Is it a code" if len(outside) == 1 else "Are they codes"
     return (
         f"{k:,} of {len(values):,} values of {name} {'holds' if k == 1 else 'hold'} {share:.3g} % of its variance: "
-        f"{shown}. {question} for a missing value? Then pass missing_concept={code}, or {missing} in these "
+        f"{shown}. {question} for a missing value? Then pass missing_concept={_exact(outside[-1])}, or NaN in these "
         "rows. If not, clip or transform the number (its logarithm, its rank); otherwise the result depends on these "
         "rows alone"
     )
@@ -416,7 +413,7 @@ def leakage(
         if X_test is not None:
             truth = _numbers(concept_test, len(X_test), missing_concept)
             test = _known_rows(X_test, truth, np.isfinite(truth), sample_weight_test, clusters_test, "_test")
-        return _number_leakage(train, test, cv, penalty, level, rng, dates=holds_dates(concept))
+        return _number_leakage(train, test, cv, penalty, level, rng)
     if concept_type != "class":
         raise InputError(f"concept_type is 'class' or 'continuous'; got {concept_type!r}.")
     label = _decoded(concept, len(X), missing_concept)
@@ -559,15 +556,13 @@ def _number_leakage(
     penalty: float | None,
     level: float,
     rng: np.random.Generator,
-    *,
-    dates: bool,
 ) -> NumericLeakage:
     if np.ptp(train.target) == 0:
         raise LabelError("concept is the same number in all rows; there is nothing to predict.")
-    notes = [extreme_values_note(train.target, "concept", train.weight, dates=dates)]
+    notes = [extreme_values_note(train.target, "concept", train.weight)]
     largest = np.abs(train.target).max(initial=0.0)
     if test is not None:
-        notes.append(extreme_values_note(test.target, "concept_test", test.weight, dates=dates))
+        notes.append(extreme_values_note(test.target, "concept_test", test.weight))
         largest = max(largest, np.abs(test.target).max(initial=0.0))
     # R² does not depend on the unit, and squares in this one neither overflow nor vanish.
     unit = -int(np.frexp(largest)[1])

@@ -47,7 +47,7 @@ from unspur.clusters import (
     row_hashes,
 )
 from unspur.exceptions import InputError, NothingRemovedWarning, UsedRowsWarning
-from unspur.labels import as_date, class_label, is_date, label_columns, main_column, require_no_missing
+from unspur.labels import class_label, label_columns, main_column, require_no_missing
 from unspur.options import is_plain, storable, to_json
 from unspur.removers.concepts import read_concepts
 from unspur.removers.seen_rows import SeenRows, equal_up_to_rounding
@@ -170,7 +170,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         X : array of shape (n_samples, n_features)
             The rows of a tensor or of a Dask array come to the host; a few thousand are enough. Rows in files, and a
             Dask array above 2 GB as float64, are refused.
-        y : array of shape (n,), or mapping from its name to it, optional
+        y : array of shape (n,), optional
             Main-task label, to measure how much of it is kept.
         concept : array of shape (n,) or (n, m), or DataFrame
             The concept to be removed; rows where it is missing are left out.
@@ -225,7 +225,6 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 tuple(notes),
                 random_state,
                 None if together is None else together[known],
-                concepts.dates,
             )
         return self.certificate_
 
@@ -455,9 +454,9 @@ def _require_array(X: Array, how: str) -> None:
 
 
 def plain_parameters(estimator: BaseEstimator) -> dict[str, Any]:
-    """Parameters of an estimator, as JSON holds them, dates as text; those that it cannot hold are left out."""
+    """Parameters of an estimator, as JSON holds them; those that it cannot hold are left out."""
     given = estimator.get_params(deep=False).items()
-    values = {name: str(as_date(value)) if is_date(value) else to_json(to_python(value)) for name, value in given}
+    values = {name: to_json(to_python(value)) for name, value in given}
     return {name: value for name, value in values.items() if is_plain(value)}
 
 

@@ -8,14 +8,12 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from unspur._arrays import to_numpy
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError, LabelError
 from unspur.labels import (
     ClassLabel,
     class_label,
     columns_in_order,
-    holds_dates,
     label_columns,
     numeric_column,
 )
@@ -43,7 +41,6 @@ class Concepts:
     classes : the classes of each concept; empty for numbers.
     names : name of each concept.
     labels : the concepts as labels; empty for numbers.
-    dates : names of the numbers that are dates, in seconds since 1970.
     """
 
     columns: FloatArray
@@ -52,7 +49,6 @@ class Concepts:
     classes: tuple[tuple[Any, ...], ...]
     names: tuple[str, ...]
     labels: tuple[ClassLabel, ...] = ()
-    dates: frozenset[str] = frozenset()
 
     @property
     def codes(self) -> dict[str, FloatArray]:
@@ -94,18 +90,18 @@ def read_concepts(
         present = np.asarray(np.isfinite(numbers).all(axis=0))
         _require_present(present, tuple(columns))
         numbers[:, ~present] = 0.0
-        dates = frozenset(label for label, column in columns.items() if holds_dates(column))
-        return Concepts(numbers, present, np.zeros(n_rows, dtype=np.intp), (), tuple(columns), dates=dates)
+        return Concepts(numbers, present, np.zeros(n_rows, dtype=np.intp), (), tuple(columns))
     known = [None] * len(columns) if classes is None else classes
     if len(known) != len(columns):
-        raise LabelError(
-            "{label} has {given} columns; {fitted} were fitted.", label="concept", given=len(columns), fitted=len(known)
-        )
+        raise LabelError(f"concept has {len(columns)} columns; {len(known)} were fitted.")
     labels = []
     for (called, column), expected in zip(columns.items(), known, strict=True):
-        if kind == "auto" and expected is None:
-            _require_no_fractions(column, called, missing)
-        labels.append(class_label(column, called, n_rows, missing=missing, classes=expected))
+        try:
+            labels.append(class_label(column, called, n_rows, missing=missing, classes=expected))
+        except LabelError as error:
+            if "continuous" in str(error) and kind == "auto":
+                raise LabelError(f"{called} looks continuous. {_EITHER}") from None
+            raise
         if kind == "auto" and expected is None:
             require_few_codes(labels[-1].classes, int(labels[-1].present.sum()), called)
     present = np.logical_and.reduce([label.present for label in labels])
@@ -129,16 +125,11 @@ def _numbers(column: Array, name: str, n_rows: int, missing: Any, *, varying: bo
     known = numbers[np.isfinite(numbers)]
     spread, largest = (float(np.ptp(known)), float(np.abs(known).max())) if len(known) else (1.0, 1.0)
     if varying and not spread:
-        raise LabelError("{label} is the same number in all rows; there is nothing to remove.", label=name)
+        raise LabelError(f"{name} is the same number in all rows; there is nothing to remove.")
     if varying and len(known):
         require_digits(spread, float(np.median(known)), largest, name)
     if not (MIN_SIZE if varying else -1.0) < spread <= 2 * largest < MAX_SIZE:
-        raise LabelError(
-            "{label} has numbers of the order of {value:.0e}, whose squares do not fit a float64. Pass it in another "
-            "unit.",
-            label=name,
-            value=largest,
-        )
+        raise LabelError(f"{name} has numbers of the order of {largest:.0e}, which cannot be squared. Rescale it.")
     return numbers
 
 
@@ -146,11 +137,8 @@ def require_digits(spread: float, centre: float, largest: float, name: str) -> N
     """Raise LabelError for numbers around `centre` and up to `largest` whose deviations are rounding errors."""
     if spread < MIN_ROUNDING_ERRORS * np.finfo(np.float64).eps * largest:
         raise LabelError(
-            "{label} varies by {spread:.2g} around {value:.10g}, which is about the rounding error of numbers of that "
-            "size. Subtract what they have in common (a start date) before they are rounded.",
-            label=name,
-            spread=spread,
-            value=centre,
+            f"{name} varies by {spread:.2g} around {centre:.10g}, which is about the rounding error of numbers of that "
+            "size. Subtract what they have in common before they are rounded."
         )
 
 
@@ -161,40 +149,14 @@ _EITHER = (
 )
 
 
-def _require_no_fractions(column: Array, name: str, missing: Any) -> None:
-    """Raise for many distinct numbers that are not integers."""
-    array = column.values if isinstance(column, ClassLabel) else np.asarray(to_numpy(column))
-    if array.dtype.kind != "f":
-        return
-    known = array[np.isfinite(array) & (array != missing)]
-    if not np.any(known != np.round(known)):
-        return
-    distinct = np.unique(known)
-    if len(distinct) > MAX_RARE_CODES:
-        raise LabelError(
-            "{label} has {values:,} distinct values between {low:.4g} and {high:.4g} and looks continuous. {how}",
-            label=name,
-            values=len(distinct),
-            low=distinct[0],
-            high=distinct[-1],
-            how=_EITHER,
-        )
-
-
 def require_few_codes(classes: tuple[Any, ...], rows: int, name: str) -> None:
-    """Raise for many integers: ages and years look like codes, and removing so many classes removes everything."""
+    """Raise for many numbers: ages and years look like codes, and removing so many classes removes everything."""
     if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in classes):
         return
     if len(classes) > MAX_CLASS_CODES or (len(classes) > MAX_RARE_CODES and rows < MIN_ROWS_PER_CODE * len(classes)):
         raise LabelError(
-            "{label} has {values} distinct whole numbers between {low:g} and {high:g}, {rows:.0f} rows each on "
-            "average: numbers such as ages, or codes of classes? {how}",
-            label=name,
-            values=len(classes),
-            low=min(classes),
-            high=max(classes),
-            rows=rows / len(classes),
-            how=_EITHER,
+            f"{name} has {len(classes)} distinct whole numbers between {min(classes):g} and {max(classes):g}, "
+            f"{rows / len(classes):.0f} rows each on average: numbers such as ages, or codes of classes? {_EITHER}"
         )
 
 
@@ -229,11 +191,9 @@ def require_concept_differs_from_task(concepts: Mapping[str, Array], main: Class
             continue
         if 1 < len(np.unique(codes[rows])) < len(rows):
             raise LabelError(
-                "{label} and {main} are the same label in all {rows:,} rows, up to the names of the classes: removing "
-                "it would remove the task, and no data could tell the two apart. Rows where they disagree are needed.",
-                label=name,
-                main=main.name,
-                rows=len(rows),
+                f"{name} and {main.name} are the same label in all {len(rows):,} rows, up to the names of the classes: "
+                "removing it would remove the task, and no data could tell the two apart. Rows where they disagree are "
+                "needed."
             )
 
 
@@ -247,11 +207,10 @@ def _require_present(present: BoolArray, names: tuple[str, ...]) -> None:
     if present.any():
         return
     if len(names) == 1:
-        raise LabelError("No row has a known {label}.", label=names[0])
+        raise LabelError(f"No row has a known {names[0]}.")
     raise LabelError(
-        "No row has all of {labels} known, and rows where one is missing are left out. Label some rows with all of "
-        "them, or remove one concept after the other.",
-        labels=", ".join(names),
+        f"No row has all of {', '.join(names)} known, and rows where one is missing are left out. Label some rows with "
+        "all of them, or remove one concept after the other."
     )
 
 

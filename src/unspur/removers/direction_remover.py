@@ -22,7 +22,6 @@ from unspur._data import (
     decode_fit_arguments,
     require_complete,
     rows_on_host,
-    warn_if_on_another_scale,
 )
 from unspur._typing import BoolArray, FloatArray, IntArray
 from unspur._validation import FIT_METADATA
@@ -87,7 +86,6 @@ class FitData:
         held_out = decode_fit_arguments(estimator, **validation, like=data, **settings)
         tested = hash_finite_rows(estimator, held_out.X, "X of the validation rows")
         hashes, tested = tested.hashes, without_unused(tested, held_out.contributes)
-        warn_if_on_another_scale(data.X, held_out.X)
         reused = 0
         if seen.hashes is not None and tested.hashes is not None:
             reused = int(np.isin(tested.hashes, seen.hashes).sum())

@@ -285,7 +285,7 @@ class JSE(DirectionRemover):
         X : array of shape (n_samples, n_features)
             Embeddings: an array or DataFrame, a memory map, a torch tensor on any device, a Dask array, or the rows of
             `unspur.open_rows`. They stay where they are.
-        y : array of shape (n,), or mapping from its name to it
+        y : array of shape (n,)
             Main-task label; messages and the trace use its name if it has one. Each of more than two classes is taken
             against the rest, and the removed directions are orthogonal to the main-task directions of all of them.
         concept : array of shape (n,) or (n, m), DataFrame, or mapping from names to arrays of shape (n,)

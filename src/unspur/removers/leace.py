@@ -471,7 +471,7 @@ class ConceptRemover(Remover):
         if concepts.classes:
             return
         for name, values in concepts.codes.items():
-            if said := extreme_values_note(values, name, weight, dates=name in concepts.dates):
+            if said := extreme_values_note(values, name, weight):
                 self._warn_and_note(said, OutlierWarning)
 
     def _require_classes_of_task(self, main: ClassLabel, weight: FloatArray) -> None:
@@ -547,12 +547,12 @@ class ClosedFormRemover(ConceptRemover):
         X : array of shape (n_samples, n_features)
             Embeddings: an array or DataFrame, a memory map, a torch tensor on any device, a Dask array, or the rows of
             `unspur.open_rows`. They stay where they are.
-        y : array of shape (n,), or mapping from its name to it, optional
+        y : array of shape (n,), optional
             Main-task label, of any number of classes; needed for ``balance="main"`` and "group", and by SPLINCE. A
             concept that is the same label is refused.
         concept : array of shape (n,) or (n, m), or DataFrame
             What to remove: a concept of any number of classes, several of them, or numbers (``concept_type``). Rows
-            where one is missing are left out of the fit. Dates are numbers: seconds since 1970 (UTC).
+            where one is missing are left out of the fit.
         sample_weight : array of shape (n,), optional
         """
         with self._fitting(X):
