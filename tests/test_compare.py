@@ -1,14 +1,10 @@
 """Comparisons: a result for every combination, chosen fairly, also for methods that fail."""
 
-import csv
-import json
 import warnings
-from collections import defaultdict
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from numpy.testing import assert_allclose
 from scipy.stats import t as student
 from sklearn import config_context
@@ -19,8 +15,6 @@ from tests.optional import torch
 from tests.probing import quick_probes
 from unspur import ERM, JSE, LEACE, GroupWeighted, RobustClassifier
 from unspur._data import decode_rows
-from unspur.cli import main
-from unspur.cli.compare import _print_recommendation
 from unspur.compare import REMOVERS, HeldOutLoss, _paired, best_held_out, compare, recommended_result
 from unspur.datasets import make_toy
 from unspur.exceptions import GroupSizeError, InputError, LabelError
@@ -94,7 +88,7 @@ def test_the_result_of_a_method_that_cannot_be_fitted_says_why():
     assert results[1].accuracy is None
 
 
-def test_a_method_that_a_fold_cannot_fit_says_why_and_so_does_the_recommendation(capsys):
+def test_a_method_that_a_fold_cannot_fit_says_why():
     given = rows(0)
     group = 2 * given.y + given.concept
     small = np.flatnonzero(group == 1)[10:]  # ten rows are enough for all rows, eight are too few for four folds
@@ -105,8 +99,6 @@ def test_a_method_that_a_fold_cannot_fit_says_why_and_so_does_the_recommendation
     assert "too few held-out rows" in jse.held_out_problem.lower()
     assert (jse.held_out, none.held_out_problem) == (None, "")
     assert none.held_out is not None
-    _print_recommendation(found, {"file": "r.npz", "balance": "group", "seed": 0}, defaultdict(str))
-    assert "JSE + GroupWeighted, has no such loss. It cannot be fitted" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize("left_out", ["a", "b", "c"])
@@ -235,27 +227,6 @@ def test_splits_keep_the_share_of_every_group():
     np.testing.assert_allclose(np.bincount(held.group), 0.25 * np.bincount(some.group), atol=1)
 
 
-def test_command_line(tmp_path):
-    for name, seed in (("train", 0), ("test", 1)):
-        data = rows(seed, names=True)
-        np.savez(tmp_path / f"{name}.npz", Z=data.Z, bird=data.y, water=data.concept)
-    command = ["compare", f"{tmp_path}/train.npz", "--task", "bird", "--concept", "water", "--remover", "none"]
-    command += ["--remover", "LEACE", "--head", "ERM", "--head", "SUBG"]
-    shown = CliRunner().invoke(main, command)
-    assert shown.exit_code == 0, shown.output
-    assert "which no remover or head has seen" in " ".join(shown.output.split())
-    assert max(map(len, shown.output.splitlines()[:-1])) <= 80
-    out = tmp_path / "table.csv"
-    done = CliRunner().invoke(main, [*command, "--test", f"{tmp_path}/test.npz", "--json", "--csv", str(out)])
-    assert done.exit_code == 0, done.output
-    lines = json.loads(done.output)
-    with out.open() as file:
-        table = list(csv.DictReader(file))
-    assert [line["head"] for line in lines] == [line["head"] for line in table] == ["ERM", "SUBG", "ERM", "SUBG"]
-    assert float(table[0]["worst"]) == pytest.approx(lines[0]["accuracy"]["worst"])
-    assert "exists" in CliRunner().invoke(main, [*command, "--csv", str(out)]).output
-
-
 def test_every_remover_balances_the_same_classes():
     train, test = rows(0, rho=0.9), rows(1, rho=0.0)
     by_hand = LEACE(balance="group").fit(train.Z, train.y, concept=train.concept)
@@ -265,30 +236,6 @@ def test_every_remover_balances_the_same_classes():
     balanced, plain = (compare(train, test, None, ["LEACE"], ["ERM"], balance=b)[0] for b in ("group", "none"))
     assert balanced.accuracy.worst == pytest.approx(expected)
     assert plain.accuracy.worst != pytest.approx(expected)
-
-
-def test_labels_that_training_rows_do_not_have_are_named(tmp_path):
-    data = rows(0, n=400, names=True)
-    np.savez(tmp_path / "train.npz", Z=data.Z, bird=data.y, water=data.concept)
-    np.savez(tmp_path / "test.npz", Z=data.Z, bird=np.where(np.arange(400) < 5, "lane", data.y), water=data.concept)
-    command = ["compare", f"{tmp_path}/train.npz", "--task", "bird", "--concept", "water", "--remover", "none"]
-    for option in ("--test", "--validation"):
-        done = CliRunner().invoke(main, [*command, option, f"{tmp_path}/test.npz"])
-        assert done.exit_code == 1
-        assert "'lane', which the training rows do not have" in done.output
-
-
-@pytest.mark.parametrize("label", ["bird", "water"])
-def test_test_rows_may_all_be_of_one_class(tmp_path, label):
-    data = rows(0, n=400)
-    one = (data.y if label == "bird" else data.concept) == 1
-    for name, part in (("train", slice(None)), ("test", one)):
-        np.savez(tmp_path / f"{name}.npz", Z=data.Z[part], bird=data.y[part], water=data.concept[part])
-    command = ["compare", f"{tmp_path}/train.npz", "--task", "bird", "--concept", "water", "--remover", "none"]
-    done = CliRunner().invoke(main, [*command, "--test", f"{tmp_path}/test.npz"])
-    assert done.exit_code == 0, done.output
-    empty = "bird=0, water=0; bird=0, water=1" if label == "bird" else "bird=0, water=0; bird=1, water=0"
-    assert f"Groups without test rows, which are left out: {empty}." in " ".join(done.output.split())
 
 
 @quick_probes()
@@ -407,46 +354,6 @@ def test_code_of_every_combination_runs(results):
         assert given["model"].score(train.Z, train.y) > 0.5
 
 
-def test_a_recommendation_that_is_clearly_worse_is_not_taken(results, capsys):
-    _print_recommendation(clearly_worse(results), {"file": "r.npz", "balance": "group", "seed": 0}, defaultdict(str))
-    said = " ".join(capsys.readouterr().out.split())
-    assert "Take GroupWeighted without a removal, which has the smallest loss on held-out rows." in said
-    assert "JSE + GroupWeighted, is clearly worse there: by 0.400 (0.300 – 0.500)" in said
-    assert "It removes nothing: a probe still predicts concept with" in said
-
-
-def test_the_command_says_which_combination_to_take_and_how(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    data = rows(0, names=True)
-    np.savez("my rows.npz", Z=data.Z, bird=data.y, water=data.concept)
-    command = [
-        "compare",
-        "my rows.npz",
-        "--task",
-        "bird",
-        "--concept",
-        "water",
-        "--seed",
-        "3",
-        "--head",
-        "GroupWeighted",
-    ]
-    shown = CliRunner().invoke(main, [*command, "--remover", "LEACE", "--remover", "JSE"])
-    assert shown.exit_code == 0, shown.output
-    text = " ".join(shown.output.replace("\\\n", " ").split())
-    assert "Take JSE + GroupWeighted, which is the recommendation" in text
-    assert "unspur fit 'my rows.npz' --task bird --concept water --seed 3 --output model.safetensors" in text
-    assert "model = RobustClassifier(JSE(random_state=3), random_state=3)" in text
-    assert "chance is 50.0" in text
-    told = json.loads(CliRunner().invoke(main, [*command, "--remover", "none", "--remover", "JSE-s", "--json"]).stdout)
-    assert told[0]["command"] is None
-    assert told[1]["remover"] == "JSE (metric 1)"
-    assert "--method JSE --metric 1" in told[1]["command"]
-    assert {"loss", "above_best", "low95", "high95"} == set(told[1]["held_out"])
-    assert told[1]["probes"]["water"]["chance"] == 0.5
-    assert not told[1]["recommended"]
-
-
 def test_a_group_of_one_held_out_row_makes_no_combination_clearly_worse():
     rng = np.random.default_rng(0)
     group = np.append(np.zeros(200, dtype=int), [1])
@@ -524,19 +431,6 @@ def test_code_of_heads_that_ask_for_no_concept_fits_them_to_all_rows(remover):
                 train.Z, train.y, concept=concept
             )
             assert not np.array_equal(left_out.predict(test.Z), space["model"].predict(test.Z))
-
-
-def test_the_printed_command_leaves_out_columns_of_conditions_on_test_rows(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name, seed in (("train", 0), ("test", 1)):
-        data = rows(seed, n=400)
-        frame = pd.DataFrame(data.Z, columns=[f"z{k}" for k in range(data.Z.shape[1])])
-        frame.assign(bird=data.y, water=data.concept, camera=np.arange(400) % 2).to_csv(f"{name}.csv", index=False)
-    command = ["compare", "train.csv", "--test", "test.csv", "--test-where", "camera=1", "--task", "bird"]
-    command += ["--concept", "water", "--remover", "LEACE", "--head", "ERM", "--json"]
-    done = CliRunner().invoke(main, command)
-    assert done.exit_code == 0, done.output
-    assert " --ignore camera " in json.loads(done.stdout)[0]["command"]
 
 
 def test_copies_of_a_training_row_are_not_held_out_from_each_other():

@@ -14,7 +14,7 @@ from unspur.embed.examples import open_image
 from unspur.embed.huggingface import HubText, HubVision
 from unspur.embed.registry import Lite0, minilm
 from unspur.exceptions import InputError, MissingExtraError
-from unspur.io.files import read_table, write_rows
+from unspur.io import read_table, writing
 
 Z = np.random.default_rng(0).standard_normal((40, 3))
 REMOVAL = AffineMap.removing(Subspace.spanned_by(np.eye(3)[:, :1]), np.zeros(3))
@@ -22,7 +22,8 @@ REMOVAL = AffineMap.removing(Subspace.spanned_by(np.eye(3)[:, :1]), np.zeros(3))
 
 def rows(folder, name):
     np.savez(folder / "rows.npz", Z=Z, y=np.arange(40) % 2)
-    write_rows(read_table(folder / "rows.npz"), folder / name)
+    with writing(folder / name) as write:
+        write(read_table(folder / "rows.npz"))
 
 
 NEEDS = {
@@ -74,7 +75,9 @@ def test_a_library_that_nobody_asked_for_in_time_is_named_with_its_extra(monkeyp
     def broken(*_, **__):
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
-    monkeypatch.setattr("unspur.io.files.read_table", broken)
-    done = CliRunner().invoke(main, ["fit", "x.npz", "--task", "y", "--concept", "c", "--output", str(tmp_path / "r")])
+    monkeypatch.setattr("unspur.io.read_table", broken)
+    done = CliRunner().invoke(
+        main, ["fit", "x.npz", "--task", "y", "--concept", "c", "--output", str(tmp_path / "r.safetensors")]
+    )
     assert done.exit_code == 1
     assert f"{name} is not installed, and this needs it: pip install '.[{extra}]' in a clone of unspur." in done.output

@@ -1,6 +1,5 @@
 """Unfinished files: whoever is alive keeps theirs, the dead lose them, and the clock is not asked."""
 
-import errno
 import os
 import resource
 import signal
@@ -11,10 +10,8 @@ import time
 import numpy as np
 import pytest
 
-from unspur._files import atomic, host_id, remove_abandoned, reserve_space, staging_dir, temporary_name, write_artifact
+from unspur._files import host_id, remove_abandoned, reserve_space, staging_dir, temporary_name, write_artifact
 from unspur.exceptions import InputError
-from unspur.io.files import write_rows
-from unspur.io.table import Table
 from unspur.rows.stored import Spool
 
 HERE = host_id()
@@ -103,23 +100,6 @@ def small_files():
     resource.setrlimit(resource.RLIMIT_FSIZE, (2000, before[1]))
     yield
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-@pytest.mark.usefixtures("small_files")
-def test_a_disk_that_takes_no_more_is_an_error_of_the_system_in_every_format(tmp_path):
-    path = tmp_path / "a.safetensors"
-    with pytest.raises(OSError, match="File too large") as told:  # the library of the format has an error of its own
-        write_artifact(path, {"a": np.ones(1000)}, {})
-    assert told.value.filename == str(path)
-    with pytest.raises(OSError, match="File too large"), atomic(tmp_path / "b") as temporary:
-        temporary.write_bytes(bytes(3000))
-    table = Table(tmp_path / "rows.npy", np.ones((100, 10)), None, {})
-    for kind in ("npy", "npz", "csv"):
-        with pytest.raises(OSError, match="File too large") as told:
-            write_rows(table, tmp_path / f"rows.{kind}")
-        assert told.value.errno == errno.EFBIG
-    assert list(tmp_path.iterdir()) == []
-    write_artifact(path, {"a": np.ones(100)}, {})  # control: a small one is taken
 
 
 def test_rows_beyond_memory_are_refused_in_words_where_the_disk_is_too_small(tmp_path):

@@ -220,7 +220,7 @@ def public() -> dict[str, object]:
         "unspur.labels",
         "unspur.datasets",
         "unspur.embed",
-        "unspur.io.files",
+        "unspur.io",
         "unspur.report.measuring",
         "unspur.report",
         "unspur.report.figures",

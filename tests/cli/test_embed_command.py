@@ -1,25 +1,21 @@
 """From pictures and texts to a store, and from a store to a removal, as a user types it."""
 
 import json
-import shlex
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 from numpy.testing import assert_allclose, assert_array_equal
 
-from tests.optional import Image
 from tests.optional import pandas as pd
 
 pytest.importorskip("PIL")
 
+
 from tests.embed.conftest import tiny_bert  # noqa: F401 — a fixture
 from unspur.cli import main
-from unspur.cli.report import row_content
 from unspur.embed.registry import ENCODERS, load_encoder
 from unspur.embed.store import EmbeddingStore
-from unspur.io.files import read_table
-from unspur.removers import load
 
 PICTURES = 240
 
@@ -70,33 +66,6 @@ def test_a_table_of_images_becomes_a_store(photos, squares):
     assert command in " ".join(said.replace("\\\n", "").split())
 
 
-def test_the_name_of_a_concept_may_have_slashes_and_that_of_its_file_has_none(photos, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    table = photos / "slashes.csv"
-    table.write_text((photos / "squares.csv").read_text().replace("ground", "back/gr\\ound", 1))
-    said = unspur("embed", table, "--encoder", "grey-50", "--pca", 20, "--output", "store")
-    following = shlex.split(said.split("Next: unspur ")[1].replace("\\\n", ""))
-    assert following[-3:] == ["back/gr\\ound", "--output", "back-gr-ound.safetensors"]
-    unspur(*following, "--cv", 2)
-
-
-def test_what_comes_next_works_as_it_is_printed(squares, tmp_path, monkeypatch):
-    folder, said = squares
-    monkeypatch.chdir(tmp_path)
-    following = shlex.split(said.split("Next: unspur ")[1].replace("\\\n", ""))
-    assert "directions carries ground" in unspur(*following, "--cv", 2)
-    removal, store = load("ground.safetensors"), EmbeddingStore.open(folder)
-    assert removal.spurious_.dim >= 1
-    unspur("apply", "ground.safetensors", folder, "--where", "split=test", "--output", "clean.npz")
-    with np.load("clean.npz") as archive:
-        clean = dict(archive)
-    test = store.labels["split"] == "test"
-    assert_allclose(clean["Z"], removal.transform(store.rows[test]), rtol=1e-6)
-    assert np.abs(clean["Z"] - store.rows[test]).max() > 0.01
-    assert_array_equal(clean["id"], np.array(store.ids)[test])
-    assert_array_equal(clean["ground"], store.labels["ground"][test])
-
-
 def test_what_comes_next_with_several_labels_is_an_audit_and_without_labels_a_prediction(photos, tmp_path):
     table = photos / "several.csv"
     lines = (photos / "squares.csv").read_text().splitlines()
@@ -112,32 +81,6 @@ def test_what_comes_next_with_several_labels_is_an_audit_and_without_labels_a_pr
     assert f"unspur predict MODEL.safetensors {tmp_path / 'unlabelled'}" in " ".join(said.replace("\\\n", "").split())
 
 
-def test_a_column_to_choose_by_is_no_feature_and_can_be_left_out(squares, tmp_path, monkeypatch):
-    folder, _ = squares
-    monkeypatch.chdir(tmp_path)
-    store = EmbeddingStore.open(folder)
-    frame = pd.DataFrame(store.rows[:, :4].astype(float), columns=list("abcd")).assign(**dict(store.labels))
-    frame.to_csv("rows.csv", index=False)
-    frame.to_parquet("rows.parquet")
-    np.savez("rows.npz", Z=frame[list("abcd")].to_numpy(), **dict(store.labels))
-    options = ["--task", "square", "--concept", "ground", "--where", "split=train", "--cv", 2]
-    for kind in ("csv", "parquet", "npz"):
-        fit = json.loads(unspur("fit", f"rows.{kind}", *options, "--output", f"{kind}.safetensors", "--json"))
-        assert fit["n_features"] == 4
-        ignored = ["--ignore", "split", "--ignore", "square", "--ignore", "ground", "--where", "split=test"]
-        unspur("apply", f"{kind}.safetensors", f"rows.{kind}", *ignored, "--output", f"{kind}.npy")
-        assert_allclose(np.load(f"{kind}.npy"), np.load("csv.npy"), atol=1e-9)
-        assert np.load(f"{kind}.npy").shape == (40, 4)
-
-
-def test_nothing_is_written_into_a_store(squares):
-    folder, _ = squares
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    options = ["--task", "square", "--concept", "ground", "--output", folder / "rows.npy", "--force"]
-    assert "lies in the embedding store" in unspur("fit", folder, *options, code=1)
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-
-
 def test_a_store_is_found_kept_and_replaced(photos, tmp_path):
     command = ["embed", photos / "squares.csv", "--encoder", "grey-50", "--output", tmp_path / "store"]
     first = json.loads(unspur(*command, "--json"))
@@ -147,7 +90,6 @@ def test_a_store_is_found_kept_and_replaced(photos, tmp_path):
     assert "nothing was embedded" in unspur(*command)
     other = unspur(*command, "--pca", 3, code=1)
     assert "holds other embeddings" in other
-    assert "pass --force" in other
     assert json.loads(unspur(*command, "--pca", 3, "--force", "--json"))["width"] == 3
 
 
@@ -191,20 +133,6 @@ def test_tables_of_texts_and_of_pairs(tiny_bert, tmp_path):  # noqa: F811
     )
 
 
-def test_texts_in_a_column_of_another_name(tiny_bert, tmp_path):  # noqa: F811
-    table, store = tmp_path / "reviews.csv", tmp_path / "store"
-    table.write_text("review,y\na bird,0\nthe fish,1\n")
-    command = ("embed", table, "--encoder", tiny_bert, "--output", store, "--device", "cpu")
-    assert "name the column of the texts with --text" in " ".join(unspur(*command, code=1).split())
-    assert "has no column 'views'; it has" in unspur(*command, "--text", "views", code=1)
-    unspur(*command, "--text", "review")
-    found = EmbeddingStore.open(store)
-    assert_allclose(found.rows, load_encoder(str(tiny_bert), device="cpu")(["a bird", "the fish"]), atol=1e-5)
-    assert list(found.labels) == ["y"]
-    shown = row_content(str(table), read_table(store), None)["texts"]  # what a report shows of the store
-    assert [shown[0], shown[1]] == ["a bird", "the fish"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -245,24 +173,3 @@ def test_the_list_names_every_encoder_with_its_width_and_needs():
         assert f"{entry['width']} numbers" in shown
         assert ", ".join(entry["needs"]) in " ".join(shown.split())
     assert "Example:" in unspur("embed", "--help")
-
-
-def test_class_folders_become_a_store_and_are_shown(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(0)
-    for number in range(48):
-        folder = tmp_path / "birds" / ("gull", "tern")[number % 2] / ("sea", "land")[number // 2 % 2]
-        folder.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(rng.integers(0, 255, (8, 8, 3), dtype=np.uint8)).save(folder / f"{number}.png")
-    (tmp_path / "birds" / "readme.txt").write_text("x")
-    said = unspur("embed", "birds", "--encoder", "grey-50", "--output", "store")
-    assert "Note: 1 files that are not images were skipped, such as birds/readme.txt." in " ".join(said.split())
-    assert "--task class" in " ".join(said.split())
-    assert "--concept subfolder" in " ".join(said.split())
-    store = EmbeddingStore.open("store")
-    assert store.manifest["dataset"]["name"] == "birds"
-    found = row_content("birds", read_table("store"), None)
-    assert found["pictures"][0].size == (8, 8)
-    # A column is still a column where a folder has its name.
-    np.savez("rows.npz", Z=rng.standard_normal((4, 2)), birds=np.array(["a gull", "a tern", "a duck", "a swan"]))
-    assert row_content("birds", read_table("rows.npz"), None) == {"texts": ["a gull", "a tern", "a duck", "a swan"]}

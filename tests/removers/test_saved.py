@@ -7,14 +7,12 @@ import warnings
 import numpy as np
 import pytest
 import safetensors.numpy
-from click.testing import CliRunner
 from sklearn.base import clone
 
 from tests.optional import pandas as pd
 from tests.probing import quick_probes
 from unspur import INLP, JSE, LEACE, RLACE, SAL, SPLINCE, PaperVariant, RobustClassifier, load
 from unspur._files import MAX_HEADER_BYTES, write_artifact
-from unspur.cli import main
 from unspur.exceptions import ArtifactError, InputError
 
 D = 4
@@ -221,23 +219,6 @@ def test_removals_of_many_classes_can_be_read_again(tmp_path):
         leace.fit(z, rng.integers(2, size=400), concept=np.column_stack([concept, concept % 3]))
         leace.save(tmp_path / f"{k}.safetensors")
         np.testing.assert_array_equal(load(tmp_path / f"{k}.safetensors").transform(z), leace.transform(z))
-
-
-def test_verbs_refuse_a_removal_that_cannot_be_meant_with_code_1(sound, tmp_path):
-    arrays, metadata, path = sound
-    np.savez(tmp_path / "rows.npz", Z=Z, y=Y, place=CONCEPT)
-    rows, labels = str(tmp_path / "rows.npz"), ["--task", "y", "--concept", "place"]
-    apply = [rows, "--label", "y", "--label", "place", "--output", str(tmp_path / "clean.npz")]
-    assert CliRunner().invoke(main, ["apply", str(path), *apply]).exit_code == 0  # control
-    bad = str(written(tmp_path / "bad.safetensors", {**arrays, "main": eye(0, d=7)}, metadata))
-    for words in (
-        ["apply", bad, *apply, "--force"],
-        ["evaluate", bad, rows, *labels],
-        ["report", rows, *labels, "--removal", bad, "--output", str(tmp_path / "page.html")],
-    ):
-        done = CliRunner().invoke(main, words)
-        assert done.exit_code == 1, done.output
-        assert "bad.safetensors does not describe a fitted LEACE: 'main' has shape (7, 1)" in done.output
 
 
 @pytest.mark.parametrize("names", [range(4), [2.5, -1, True, 7], [("a", 1), ("a", 2), ("b", 1), ("b", 2)]])

@@ -4,12 +4,10 @@ import re
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from tests.probing import quick_probes
 from unspur import INLP, JSE, LEACE, PaperVariant, RobustClassifier, load
 from unspur._version import __version__
-from unspur.cli import main
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError
 from unspur.metrics import group_accuracy
@@ -132,58 +130,3 @@ def test_a_long_search_is_summarised(sets):
 def test_other_things_have_no_card():
     with pytest.raises(InputError, match="Reports and cards are about a fitted remover; got a dict"):
         card({})
-
-
-def invoke(*arguments, code=0):
-    done = CliRunner().invoke(main, ["card", *map(str, arguments)])
-    assert done.exit_code == code, done.output
-    return done
-
-
-@quick_probes()
-def test_the_command_line(model, sets, tmp_path):
-    path, rows, output = tmp_path / "model.safetensors", tmp_path / "test.npz", tmp_path / "card.md"
-    model.save(path)
-    Z, y, concept = sets[1]
-    np.savez(rows, Z=Z, bird=y, background=concept)
-    assert invoke(path).stdout == card(load(path))
-    labels = ["--task", "bird", "--concept", "background"]
-    assert "Card of the classifier" in invoke(path, rows, *labels, "--output", output, "--title", "Birds").output
-    text = output.read_text()
-    assert text.startswith("## Birds\n")
-    assert headings(text) == [*HEADINGS, "Certificate", "Accuracy by group"]
-    worst = group_accuracy(y, model.predict(Z), concept).worst
-    assert f"| worst group |  | {100 * worst:.1f} |" in text
-    assert "exists and is kept" in invoke(path, rows, *labels, "--output", output, code=1).output
-    assert "name them with --task and --concept" in invoke(path, rows, "--task", "bird", code=2).output
-    assert "give a FILE" in invoke(path, "--task", "bird", code=2).output
-    model.remover_.save(tmp_path / "removal.safetensors")
-    done = invoke(tmp_path / "removal.safetensors", rows, *labels)
-    assert headings(done.stdout) == [*HEADINGS, "Certificate"]
-
-
-@quick_probes()
-@pytest.mark.filterwarnings("ignore::unspur.exceptions.UsedRowsWarning")
-def test_rows_of_the_fit_are_noticed(model, sets, tmp_path):
-    path, rows = tmp_path / "model.safetensors", tmp_path / "train.npz"
-    model.save(path)
-    Z, y, concept = sets[0]
-    np.savez(rows, Z=Z, bird=y, background=concept)
-    done = invoke(path, rows, "--task", "bird", "--concept", "background")
-    assert "were used in the fit" in done.stderr
-    assert "were used in the fit" in done.stdout
-
-
-@quick_probes()
-def test_rows_of_one_class(model, sets, tmp_path):
-    path = tmp_path / "model.safetensors"
-    model.save(path)
-    Z, y, concept = sets[1]
-    labels = ["--task", "bird", "--concept", "background"]
-    for name, some in (("task", y == "land"), ("concept", concept == "shore")):
-        np.savez(tmp_path / f"{name}.npz", Z=Z[some], bird=y[some], background=concept[some])
-    text = invoke(path, tmp_path / "task.npz", *labels).stdout
-    assert headings(text) == [*HEADINGS, "Certificate", "Accuracy by group"]
-    assert "task: not measured. bird has one class only" in text
-    said = invoke(path, tmp_path / "concept.npz", *labels, code=1).output
-    assert "background is shore in all rows, so it cannot be measured how well it is removed" in said

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -37,8 +36,6 @@ from unspur import (
 )
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, NotFiniteError
-from unspur.io.files import read_table
-from unspur.labels import class_label
 from unspur.metrics import principal_angles
 from unspur.rows import MemoryRows, RowLabels, Weighting
 from unspur.rows.parquet import ParquetRows
@@ -223,35 +220,6 @@ def test_columns_as_features_arrive_in_the_order_asked_for(tmp_path):
     assert list(fitted.feature_names_in_) == ["z2", "z0"]
     with pytest.raises(InputError, match="'z0' is not where it was"):
         ERM().fit(rows, np.arange(30) % 2).predict(open_rows(paths, features=["z0", "z2"]))
-
-
-def test_label_columns_have_their_values_and_gaps(tmp_path):
-    table = pa.table(
-        {
-            "embedding": lists(np.ones((4, 2))),
-            "text": ["a", None, "b", "a"],
-            "coded": pa.array(["x", "y", None, "x"]).dictionary_encode(),
-            "whole": [1, 2, None, 4],
-            "part": [0.5, 2.0, None, 4.0],
-            "day": pa.array([date(2024, 1, k) for k in (1, 2, 1, 2)]),
-            "exact": [1, 2, 3, 4],
-            "yes": [True, None, False, True],
-        }
-    )
-    parquet.write_table(table, tmp_path / "a.parquet", row_group_size=3)
-    rows = open_rows(tmp_path)
-    assert rows.column("text").tolist() == ["a", None, "b", "a"]
-    assert rows.column("coded").tolist() == ["x", "y", None, "x"]
-    assert list(map(type, rows.column("whole"))) == [int, int, type(None), int]
-    np.testing.assert_array_equal(rows.column("part"), [0.5, 2.0, np.nan, 4.0])
-    assert rows.column("exact").dtype == np.int64
-    assert rows.column("yes").tolist() == [True, None, False, True]
-    for name in table.column_names[1:]:  # they have the classes that they have in memory
-        in_memory = read_table(tmp_path / "a.parquet", tuple(table.column_names[1:])).label(name)
-        stored, expected = (class_label(values, name, 4) for values in (rows.column(name), in_memory))
-        assert stored.classes == expected.classes
-        assert list(map(type, stored.classes)) == list(map(type, expected.classes))
-        np.testing.assert_array_equal(stored.present, expected.present)
 
 
 def test_selected_rows_are_all_that_is_visited(toy, folder):
@@ -775,15 +743,6 @@ print(read, refused)
     assert refused > 5
 
 
-def test_names_that_are_no_text_are_a_damaged_file(tmp_path):
-    path = tmp_path / "a.parquet"
-    parquet.write_table(pa.table({"abcdefgh": [1.0, 2.0], "place": ["a", "b"]}), path)
-    assert read_table(path, ("place",)).Z.shape == (2, 1)
-    path.write_bytes(path.read_bytes().replace(b"abcdefgh", b"abcd\xff\xfegh"))
-    with pytest.raises(InputError, match=r"a\.parquet cannot be read as Parquet"):
-        read_table(path, ("place",))
-
-
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="a system without pipes")
 @pytest.mark.parametrize("name", ["a.npy", "a.parquet"])
 def test_pipes_and_links_to_themselves_are_no_files_of_rows(tmp_path, name):
@@ -794,13 +753,3 @@ def test_pipes_and_links_to_themselves_are_no_files_of_rows(tmp_path, name):
     (tmp_path / name).symlink_to(name)
     with pytest.raises(InputError, match=name):
         open_rows(tmp_path / name)
-
-
-@pytest.mark.parametrize("note", ["[", "1", "[" * 50_000, '{"index_columns": 3}', '{"columns": []}', "\xff"])
-def test_a_note_of_pandas_that_is_none_names_no_index(tmp_path, note):
-    table, path = pa.table({"f": [1.0, 2.0], "i": [3.0, 4.0], "place": ["a", "b"]}), tmp_path / "a.parquet"
-    parquet.write_table(table.replace_schema_metadata({"pandas": '{"index_columns": ["i"]}'}), path)
-    assert read_table(path, ("place",)).features == ["f"]
-    parquet.write_table(table.replace_schema_metadata({"pandas": note.encode("latin-1")}), path)
-    assert read_table(path, ("place",)).features == ["f", "i"]
-    assert open_rows(path, labels=["place"]).shape == (2, 2)

@@ -24,11 +24,9 @@ SECTIONS = {
     },
     "Get embeddings": {"embed": "Turn images or texts into embeddings by a frozen network."},
 }
-#: Commands that went to the reproduction, whose program has them.
-MOVED = ("data", "finetune", "reproduce", "pictures")
 EPILOG = """\
+\b
 `unspur COMMAND --help` shows the options of a command and an example.
-
 Exit codes: 0 success, 1 error, 2 wrong usage, 70 internal error of unspur,
 130 interrupted, 141 output pipe closed. See docs/command-line.md."""
 
@@ -38,7 +36,6 @@ Exit codes: 0 success, 1 error, 2 wrong usage, 70 internal error of unspur,
     sections=SECTIONS,
     package=__name__,
     modules={"apply": "saved", "predict": "saved"},
-    moved=dict.fromkeys(MOVED, "unspur-paper"),
     epilog=EPILOG,
     subcommand_metavar="COMMAND [OPTIONS] …",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},

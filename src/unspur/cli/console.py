@@ -1,48 +1,53 @@
-"""Output of the command line: wrapped text without control characters, colour on terminals, JSON."""
+"""What commands print: wrapped text without control characters, JSON, and progress bars."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
+import shlex
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from datetime import date, time, timedelta
-from decimal import Decimal
+from textwrap import TextWrapper
 from typing import Any
 
 import click
 
-from unspur._text import WIDTH, filled
-
+#: Widest line of text.
+WIDTH = 80
 #: Characters that move a cursor or hide text: all controls but line feeds, and marks of direction.
 CONTROL_CHARACTERS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
-def colour_wanted(environment: Mapping[str, str] = os.environ) -> bool | None:
-    """Whether to use colour: never, always, or (None) if the stream is a terminal."""
-    if environment.get("NO_COLOR"):
-        return False
-    if any(environment.get(name, "0") not in ("", "0") for name in ("FORCE_COLOR", "CLICOLOR_FORCE")):
-        return True
-    return False if environment.get("TERM") == "dumb" else None
-
-
 def printable(text: str) -> str:
-    """Text with control characters escaped; names of labels and files may hold any."""
+    """Text with control characters escaped; names of columns and files may hold any."""
     return CONTROL_CHARACTERS.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
-def wrapped(text: str, indent: str = "", further: str | None = None) -> str:
-    """Paragraphs wrapped at spaces to the width of the terminal, at most 80 columns; words stay whole."""
-    width = min(WIDTH, shutil.get_terminal_size().columns)
-    return "\n".join(filled(line, indent, further, width) for line in text.split("\n"))
-
-
 def say(text: str = "", *, indent: str = "", further: str | None = None, err: bool = False) -> None:
-    """Print wrapped text."""
-    click.echo(wrapped(printable(text), indent, further), err=err)
+    """Print paragraphs, wrapped at spaces to the width of the terminal, at most 80 columns.
+
+    Lines start with `indent`, and from the second line of a paragraph on with `further`.
+    """
+    width = min(WIDTH, shutil.get_terminal_size().columns)
+    wrap = TextWrapper(width, indent, indent if further is None else further)
+    wrap.break_long_words = wrap.break_on_hyphens = False
+    click.echo("\n".join(wrap.fill(line) for line in printable(text).split("\n")), err=err)
+
+
+def show(table: object) -> None:
+    """Print a table as it is."""
+    click.echo(printable(str(table)))
+
+
+def note(text: str) -> None:
+    """Print a note on standard error, once in a run."""
+    context = click.get_current_context(silent=True)
+    said = set() if context is None else context.find_root().meta.setdefault("unspur.notes", set())
+    if text not in said:
+        say(f"Note: {text}", err=True)
+    said.add(text)
 
 
 def print_path(what: str, path: object) -> None:
@@ -50,19 +55,34 @@ def print_path(what: str, path: object) -> None:
     click.echo(printable(f"{what}: {path}"))
 
 
-def say_command(label: str, words: Iterable[str]) -> None:
-    """Print a command to try next, over several lines if it is long.
-
-    Each of `words` stays on one line, such as an option with its value.
-    """
-    lines, start = [label], " " * 4
+def say_command(words: Iterable[str], label: str = "Next:") -> None:
+    """Print a command to try, an option with its values on one line."""
+    pieces: list[str] = []
     for word in words:
-        if lines[-1] != label and len(lines[-1]) + len(word) + 3 > WIDTH:
-            lines[-1] += " \\"
-            lines.append(f"{start}{word}")
+        if pieces and pieces[-1].startswith("--") and not word.startswith("--"):
+            pieces[-1] += f" {shlex.quote(word)}"
         else:
-            lines[-1] += f" {word}"
+            pieces.append(shlex.quote(word))
+    lines = [label]
+    for piece in pieces:
+        if len(lines[-1]) + len(piece) + 3 > WIDTH and lines != [label]:
+            lines[-1] += " \\"
+            lines.append(f"    {piece}")
+        else:
+            lines[-1] += f" {piece}"
     click.echo(printable("\n".join(lines)))
+
+
+def echo_json(value: Any) -> None:
+    """Print one JSON document."""
+    from unspur._arrays import to_python
+
+    click.echo(json.dumps(value, indent=2, default=lambda one: _plain(one, to_python)))
+
+
+def _plain(value: Any, to_python: Callable[[Any], Any]) -> Any:
+    plain = to_python(value)
+    return str(value) if plain is value else plain
 
 
 @contextmanager
@@ -70,42 +90,35 @@ def progress_bar(title: str, total: int, *, shown: bool) -> Iterator[Callable[[s
     """A progress bar on standard error, if `shown`; yields a function to call with the name of each step."""
     from tqdm.auto import tqdm
 
-    with tqdm(total=total, desc=title, disable=not shown) as bar:
+    with tqdm(total=total, desc=title, disable=not shown, delay=1) as bar:
 
         def step(name: str) -> None:
-            bar.set_postfix_str(name)
+            bar.set_postfix_str(name, refresh=False)
             bar.update()
 
         yield step
 
 
-def show(table: object) -> None:
-    """Print a table or a trace: the header is bold, accepted lines have a green mark, rejected ones are dim."""
-    lines = printable(str(table)).split("\n")
-    shown, rejected = list[str](), False
-    for line, following in zip(lines, [*lines[1:], ""], strict=True):
-        rejected = line.startswith("✗") or (rejected and line.startswith("        "))
-        if following.startswith("──") and not any("──" in earlier for earlier in shown):
-            shown.append(click.style(line, bold=True))
-        elif line.startswith("✓"):
-            shown.append(click.style("✓", fg="green") + line[1:])
+@contextmanager
+def warnings_as_notes() -> Iterator[None]:
+    """A context in which the warnings of this package are printed as notes."""
+    show_otherwise = warnings.showwarning
+
+    def print_note(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
+        if category.__module__.startswith("unspur"):
+            note(str(message))
         else:
-            shown.append(click.style(line, dim=True) if rejected else line)
-    click.echo("\n".join(shown))
+            show_otherwise(message, category, *where, **more)
 
+    with warnings.catch_warnings():
+        from unspur import exceptions
 
-def echo_json(value: Any) -> None:
-    """Print one JSON document."""
-    click.echo(json.dumps(value, indent=2, default=_json_default))
-
-
-def _json_default(value: Any) -> Any:
-    """Convert NumPy numbers to Python numbers, and dates, times and decimals to text; TypeError for anything else."""
-    from unspur._arrays import to_python
-
-    plain = to_python(value)
-    if isinstance(plain, date | time | timedelta | Decimal):  # a datetime is a date
-        return str(plain)
-    if plain is value:
-        raise TypeError(f"{type(value).__name__} has no JSON form")
-    return plain
+        for category in vars(exceptions).values():
+            if (
+                isinstance(category, type)
+                and issubclass(category, Warning)
+                and category.__module__ == exceptions.__name__
+            ):
+                warnings.simplefilter("always", category)
+        warnings.showwarning = print_note
+        yield

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from unspur.cli.console import echo_json, print_path, say, say_command, show
-from unspur.cli.options import force_option, json_option, seed_option
+from unspur.cli.options import PATH, check_output, force_option, json_option, seed_option
 
 if TYPE_CHECKING:
     from unspur import JSE
@@ -31,28 +31,25 @@ JSON_NAMES = ("no removal", "JSE")
     help="How often digit group and photograph agree in the training pictures.",
 )
 @seed_option
-@click.option("--output", default="unspur-demo.png", show_default=True, help="Where the figure goes.")
-@click.option("--report", help="Where the page goes; by default beside the figure, as .html.")
+@click.option("--output", default="unspur-demo.png", show_default=True, type=PATH, help="Where the figure goes.")
+@click.option("--report", type=PATH, help="Where the page goes; by default beside the figure, as .html.")
 @force_option
 @json_option
-def demo(agreement: float, seed: int, output: str, report: str | None, force: bool, as_json: bool) -> None:
+def demo(agreement: float, seed: int, output: Path, report: Path | None, force: bool, as_json: bool) -> None:
     """Run the whole method on digits placed on photographs.
 
     Example: unspur demo --agreement 0.95
     """
     from unspur import JSE
     from unspur._extras import require
-    from unspur._files import refuse_existing
     from unspur.report import measure
     from unspur.report.figures import check_format, draw_demo, write
     from unspur.report.page import write_page
 
-    page = str(Path(output).with_suffix(".html")) if report is None else report
+    page = output.with_suffix(".html") if report is None else report
     require("The demonstration needs", "matplotlib", "PIL", "jinja2")
-    if Path(page).suffix.lower() not in (".html", ".htm"):
-        raise click.UsageError(f"--report {page}: the page is HTML; give it a name that ends in .html.")
-    for path in (output, page):
-        refuse_existing(path, overwrite=force)
+    check_output(output, force=force)
+    check_output(page, force=force, suffixes=(".html", ".htm"))
     check_format(output)
     if not as_json:
         share = f"{100 * agreement:.0f} %"
@@ -77,7 +74,7 @@ def demo(agreement: float, seed: int, output: str, report: str | None, force: bo
     write(draw_demo(**_figure(jse, findings, test)), output, overwrite=force, dpi=150)
     write_page(findings, page, title="Digits on two photographs", overwrite=force)
     if as_json:
-        echo_json({**_as_json(jse, findings), "figure": output, "report": page})
+        echo_json({**_as_json(jse, findings), "figure": str(output), "report": str(page)})
     else:
         _print_result(jse, findings, output, page)
 
@@ -116,7 +113,7 @@ def _as_json(jse: JSE, findings: Findings) -> dict[str, Any]:
     }
 
 
-def _print_result(jse: JSE, findings: Findings, output: str, page: str) -> None:
+def _print_result(jse: JSE, findings: Findings, output: Path, page: Path) -> None:
     from unspur.report.page import accuracy_verdict
     from unspur.report.tables import accuracies_and_penalties, group_table
 
@@ -136,7 +133,7 @@ def _print_result(jse: JSE, findings: Findings, output: str, page: str) -> None:
     print_path("Figure", output)
     print_path("Report", page)
     say("Open the report in a browser. With rows of your own:")
-    say_command("Next:", ["unspur", "report", "FILE", "--task COLUMN", "--concept COLUMN"])
+    say_command(["unspur", "report", "FILE", "--task", "COLUMN", "--concept", "COLUMN"])
 
 
 def _require_every_group(data: PhotoDigits, agreement: float, seed: int) -> None:

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from unspur._text import counted
-from unspur.cli.completion import one_of
 from unspur.cli.console import echo_json, print_path, say, say_command
-from unspur.cli.options import LocalPath, force_option, in_order, json_option, outside_option, seed_option, with_default
+from unspur.cli.options import force_option, in_order, json_option, outside_option, seed_option, with_default
 
 if TYPE_CHECKING:
     from unspur.embed.base import Encoder, Precision
@@ -47,13 +46,12 @@ network_options = in_order(
         "--encoder",
         "encoder_name",
         metavar="NAME",
-        shell_complete=one_of(_encoder_names, files=True),
         help="One of --list, owner/model of the hub, or a folder.",
     ),
     click.option("--list", "list_only", is_flag=True, help="List the encoders and stop."),
-    click.option("--root", type=LocalPath(path_type=Path), help="Folder of the data (a table's own folder)."),
+    click.option("--root", type=click.Path(path_type=Path), help="Folder of the data (a table's own folder)."),
     seed_option,
-    click.option("--output", type=LocalPath(path_type=Path), help="Folder of the store."),
+    click.option("--output", type=click.Path(path_type=Path), help="Folder of the store."),
     click.option(
         "--pca", type=click.IntRange(1), metavar="K", help="Keep K principal components of the training rows."
     ),
@@ -73,7 +71,7 @@ network_options = in_order(
 
 
 @click.command("embed")
-@click.argument("source", type=LocalPath(), required=False, shell_complete=one_of(_source_names, files=True))
+@click.argument("source", type=click.Path(), required=False)
 @click.option("--text", metavar="NAME", help="Column of the texts, if it is not called text.")
 @network_options
 @outside_option
@@ -184,12 +182,10 @@ def run(
 
 def _binary(store: EmbeddingStore) -> tuple[str, str]:
     """Names of the first two labels with two values, or placeholders; only a concept may have missing values."""
-    from unspur.io.files import MISSING_VALUE_WORDS
-
     two: dict[str, bool] = {}
     for name, column in store.labels.items():
         values = set(column.tolist())
-        known = values.difference(MISSING_VALUE_WORDS, {None}, (value for value in values if not str(value).strip()))
+        known = {value for value in values if value not in (None, "NA", "nan", "NaN") and str(value).strip()}
         if name != "split" and len(known) == 2:
             two[name] = len(known) < len(values)
     main = next((name for name, missing in two.items() if not missing), "LABEL")
@@ -257,7 +253,7 @@ def _print_store(store: EmbeddingStore, following: str | None, *, found: bool, a
             err=True,
         )
     if following is not None:
-        say_command("Next:", re.split(r" (?=--)", following))
+        say_command(shlex.split(following))
 
 
 def list_encoders(as_json: bool) -> None:

@@ -30,9 +30,9 @@ from unspur.certificate import Certificate
 from unspur.clusters import fingerprint, row_hashes
 from unspur.compare import accepts_validation, probe_concepts, probed_rows, shared_rows, stratified_sample
 from unspur.exceptions import GroupSizeError, InputError, UsedRowsWarning
-from unspur.io.table import MAX_COLUMNS_NAMED, dominating
 from unspur.labels import numbered
 from unspur.metrics import Leakage, principal_angles
+from unspur.metrics.probes import scale_notes
 from unspur.options import SGD, PaperVariant
 from unspur.removers import Remover
 from unspur.report.baselines import (
@@ -138,7 +138,7 @@ def measure(
     rows = _rows(remover, train, test, validation, (main, concept))
     training, testing = rows["training"], rows["test"]
     fitted_rows = _fitted_rows(remover, training)
-    notes = _about_columns(training.X, remover) if notes is None else [note[:1].upper() + note[1:] for note in notes]
+    notes = [*scale_notes(training.X)] if notes is None else [note[:1].upper() + note[1:] for note in notes]
     content = content_of(pictures, texts, len(testing))
     names = _ids(ids, content, len(testing), row_numbers)
     # Separate generators, so that `max_points` does not change the other draws; the second is that of `probed_rows`.
@@ -328,19 +328,6 @@ def _next_command(remover: Remover, command: str, saved_path: str | None) -> str
     if command.startswith("unspur report "):
         return f"{command} --save removal.safetensors --force"
     return f'{type(remover).__name__.lower()}.save("removal.safetensors")'
-
-
-def _about_columns(z: Array, remover: Remover) -> list[str]:
-    """Sentences about columns that dominate the others."""
-    names = getattr(remover, "feature_names_in_", range(z.shape[1]))
-    found = [
-        f"The column {names[j]!s:.60} {what}; scale the columns, or leave it out." for j, what in dominating(z).items()
-    ]
-    return (
-        [*found[:MAX_COLUMNS_NAMED], f"{len(found) - MAX_COLUMNS_NAMED} more columns are affected."]
-        if len(found) > MAX_COLUMNS_NAMED
-        else found
-    )
 
 
 def _ids(

@@ -1,1 +1,0 @@
-"""The artifact (one safetensors file, written atomically), and tables of rows in and out."""
