@@ -96,7 +96,6 @@ def test_public_names_are_written_out_and_exist():
         *REMOVERS,
         *HEADS,
         "load",
-        "open_rows",
         "AffineMap",
         "Subspace",
         "__version__",

@@ -9,7 +9,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from tests.optional import pandas as pd
-from unspur import INLP, JSE, LEACE, SAL, SPLINCE, load, open_rows
+from unspur import INLP, JSE, LEACE, SAL, SPLINCE, load
 from unspur.certificate import Certificate, certify
 from unspur.clusters import fingerprint, row_hashes
 from unspur.datasets import make_toy
@@ -139,29 +139,21 @@ def test_copies_among_the_rows_of_the_fit_hide_no_rounding():
     assert _used(leace, rng.standard_normal((900, 20))) == ""
 
 
-@pytest.mark.parametrize("kind", ["memory", "files"])
-def test_new_rows_are_not_taken_for_rows_of_a_fit_whose_first_rows_are_equal(kind, tmp_path):
+def test_new_rows_are_not_taken_for_rows_of_a_fit_whose_first_rows_are_equal():
     rng = np.random.default_rng(0)
     z, concept = rng.standard_normal((3000, 768)), rng.integers(2, size=3000)
     z[:400] = 0.0  # such as the rows of blank pictures
-    np.save(tmp_path / "rows.npy", z)
-    leace = LEACE().fit(z if kind == "memory" else open_rows(tmp_path / "rows.npy", memory="64MB"), concept=concept)
+    leace = LEACE().fit(z, concept=concept)
     assert _used(leace, rng.standard_normal((500, 768))) == ""
     assert "500 of the 500 rows measured" in _used(leace, z[2500:].astype(np.float32))  # the control
 
 
-@pytest.mark.parametrize("kind", ["wide", "wide, in few rows", "small row groups"])
-def test_rounded_rows_are_recognised_where_blocks_have_few_rows(kind, tmp_path):
+@pytest.mark.parametrize("kind", ["wide", "wide, in few rows"])
+def test_rounded_rows_are_recognised_where_blocks_have_few_rows(kind):
     rng = np.random.default_rng(0)
-    n, d = {"wide": (240, 30_000), "wide, in few rows": (30, 60_000), "small row groups": (200, 20)}[kind]
+    n, d = {"wide": (240, 30_000), "wide, in few rows": (30, 60_000)}[kind]
     z, concept = rng.standard_normal((n, d)), np.arange(n) % 2
-    rows = z
-    if kind == "small row groups":
-        pa = pytest.importorskip("pyarrow")
-        table = pa.table({f"z{i}": z[:, i] for i in range(d)})
-        pytest.importorskip("pyarrow.parquet").write_table(table, tmp_path / "rows.parquet", row_group_size=5)
-        rows = open_rows(tmp_path / "rows.parquet", features=[f"z{i}" for i in range(d)])
-    leace = LEACE().fit(rows, concept=concept)
+    leace = LEACE().fit(z, concept=concept)
     assert f"{n} of the {n} rows measured equal" in _used(leace, z.astype(np.float16).astype(np.float64))
     assert _used(leace, rng.standard_normal((n, d))) == ""
 

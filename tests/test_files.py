@@ -10,9 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from unspur._files import host_id, remove_abandoned, reserve_space, staging_dir, temporary_name, write_artifact
-from unspur.exceptions import InputError
-from unspur.rows.stored import Spool
+from unspur._files import host_id, remove_abandoned, staging_dir, temporary_name, write_artifact
 
 HERE = host_id()
 KILLED = """
@@ -100,26 +98,3 @@ def small_files():
     resource.setrlimit(resource.RLIMIT_FSIZE, (2000, before[1]))
     yield
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-def test_rows_beyond_memory_are_refused_in_words_where_the_disk_is_too_small(tmp_path):
-    """Filled through a memory map, a disk that becomes full would end the process with a signal."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("mounting a disk needs rights that this user does not have")
-    try:
-        with pytest.raises(InputError, match=r"temporary file of 65.6 kB.*refuses it \(No space left"):
-            Spool((8 * 1024, 1), np.float64, "A copy", disk)  # exactly what is free, and a header
-        assert list(disk.iterdir()) == []
-        whole = Spool((4 * 1024, 1), np.float64, "A copy", disk)
-        whole.array[:] = 1.0
-        sparse = disk / "sparse"
-        with sparse.open("wb") as file:
-            file.truncate(48 * 1024)
-        with pytest.raises(OSError, match="No space left"):
-            reserve_space(sparse)
-        del whole
-    finally:
-        subprocess.run(["umount", "--lazy", str(disk)], check=True)  # errors hold on to what they met

@@ -28,7 +28,6 @@ from unspur import (
     GroupWeighted,
     RobustClassifier,
     load,
-    open_rows,
 )
 from unspur.datasets import make_toy
 from unspur.exceptions import (
@@ -104,44 +103,6 @@ def test_rows_of_two_kinds_are_both_trained_on():
         model.fit(TRAIN.Z, TRAIN.y, concept=TRAIN.concept, **given).coef_ for given in (HELD_OUT, torch_rows)
     )
     np.testing.assert_allclose(mixed, same, atol=1e-8)
-
-
-def test_rows_in_files_are_refused_before_the_fit_by_layers_that_need_transformed_rows(tmp_path):
-    np.save(tmp_path / "rows.npy", TRAIN.Z)
-    rows = open_rows(tmp_path / "rows.npy")
-    with pytest.raises(InputError, match=r"SUBG is trained on transformed rows.*Use ERM or GroupWeighted as"):
-        RobustClassifier(LEACE(), SUBG()).fit(rows, TRAIN.y, concept=TRAIN.concept)
-
-
-@pytest.mark.parametrize("head", [ERM(), ERM(balance="main"), GroupWeighted()])
-def test_rows_in_files_give_the_answer_of_rows_in_memory(head, tmp_path):
-    np.save(tmp_path / "rows.npy", TRAIN.Z)
-    model = RobustClassifier(LEACE(), head, random_state=0)
-    memory, files = (
-        model.fit(rows, TRAIN.y, concept=TRAIN.concept).coef_ for rows in (TRAIN.Z, open_rows(tmp_path / "rows.npy"))
-    )
-    np.testing.assert_allclose(files, memory, atol=1e-6 * np.abs(memory).max())
-
-
-@pytest.mark.parametrize("where", [("files", "files"), ("memory", "files"), ("files", "memory"), ("files", "torch")])
-@pytest.mark.parametrize("solver", ["exact", "sgd"])
-def test_validation_rows_too_few_to_test_on_are_pooled_with_rows_in_files(where, solver, tmp_path):
-    few = {name: values[:24] for name, values in HELD_OUT.items()}
-
-    def placed(Z, home, name):
-        np.save(tmp_path / name, Z)
-        return {"files": open_rows(tmp_path / name), "memory": Z, "torch": torch.from_numpy(Z)}[home]
-
-    train, validation = placed(TRAIN.Z, where[0], "train.npy"), placed(few["X_val"], where[1], "few.npy")
-    remover = JSE(solver=solver, penalty=0.1, max_spurious=1, max_pairs=2)
-    model = RobustClassifier(remover, random_state=0)
-    with pytest.warns(FewRowsWarning, match="pooled"):
-        memory = model.fit(TRAIN.Z, TRAIN.y, concept=TRAIN.concept, **few).coef_
-    with pytest.warns(FewRowsWarning, match="pooled"):
-        found = model.fit(train, TRAIN.y, concept=TRAIN.concept, **(few | {"X_val": validation})).coef_
-    np.testing.assert_allclose(found, memory, atol=1e-6 * np.abs(memory).max())
-    alone = model.fit(train, TRAIN.y, concept=TRAIN.concept).coef_
-    assert np.abs(alone - memory).max() > 1e-3 * np.abs(memory).max()  # the few rows count
 
 
 def test_balanced_classes_have_the_penalty_units_of_rows_weighted_so():

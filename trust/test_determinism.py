@@ -85,25 +85,19 @@ def test_blocks_of_rows(monkeypatch: pytest.MonkeyPatch, tally: Any, effort: Any
 def sources(Z: Any, folder: Path) -> dict[str, Any]:
     """The same rows in other places."""
     import dask.array as da
-    import pandas as pd
     import torch
 
-    import unspur
-
-    path, table, names = folder / "rows.npy", folder / "rows.parquet", [f"z{j}" for j in range(Z.shape[1])]
+    path = folder / "rows.npy"
     np.save(path, Z)
-    pd.DataFrame(Z, columns=names).to_parquet(table)
     return {
         "a mapped file": np.load(path, mmap_mode="r"),
-        "a stored file": unspur.open_rows(path),
-        "Parquet": unspur.open_rows(table, features=names),
         "Dask": da.from_array(Z, chunks=(250, -1)),
         "a tensor": torch.from_numpy(Z),
     }
 
 
 def test_places_of_rows(tmp_path: Path, tally: Any, effort: Any) -> None:
-    compared = Compared(tally("memory, mapped file, Parquet, Dask, torch"))
+    compared = Compared(tally("memory, mapped file, Dask, torch"))
     chosen = list(FITS) if effort.full else ["JSE", "LEACE", "ERM"]
     for kind in kinds():
         Z, y, concept = rows(kind=kind)

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from unspur.removers import SAL as SAL
     from unspur.removers import SPLINCE as SPLINCE
     from unspur.robust import RobustClassifier, load
-    from unspur.rows import open_rows
     from unspur.subspace import AffineMap, Subspace
 
 __all__ = [  # noqa: PLE0604 — the registry has strings
@@ -39,7 +38,6 @@ __all__ = [  # noqa: PLE0604 — the registry has strings
     "__version__",
     "audit",
     "load",
-    "open_rows",
     "surgery",
 ]
 
@@ -51,7 +49,6 @@ _NAMES_BY_MODULE = {
     "robust": ("RobustClassifier", "load"),
     "auditing": ("Audit", "AuditedColumn", "audit"),
     "options": ("SGD", "PaperVariant"),
-    "rows": ("open_rows",),
     "subspace": ("AffineMap", "Subspace"),
     "surgery": (),
     "exceptions": (),

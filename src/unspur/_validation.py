@@ -21,7 +21,7 @@ from unspur._typing import Array, FloatArray
 from unspur.exceptions import ArgumentError, InputError, NotFiniteError
 from unspur.labels import is_frame
 from unspur.options import SGD, SOLVER
-from unspur.rows import FileRows, RowLabels, RowSource, backend_of, rows_of
+from unspur.rows import RowLabels, RowSource, backend_of, rows_of
 from unspur.solvers.sgd import SGDSettings
 from unspur.solvers.statistics import count_not_finite
 
@@ -67,9 +67,10 @@ def check_rows(estimator: BaseEstimator, X: Array, *, reset: bool) -> Array:
     require_dense(X)
     if backend_of(X) != "memory":
         return _checked_elsewhere(estimator, X, reset=reset)
-    z = validate_numeric(estimator, X, reset=reset, dtype=[np.float64, np.float32, np.float16])
-    # A map of a file stays one: scikit-learn strips the type, which knows the file's name.
-    return X if isinstance(X, np.memmap) and X.dtype == z.dtype else z
+    # Whole numbers become float64; those of a memory map in a fit stay where they are, and do so block by block.
+    mapped = reset and isinstance(X, np.memmap) and X.dtype.kind in "iu"
+    kinds = [X.dtype] if mapped else [np.float64, np.float32, np.float16]
+    return validate_numeric(estimator, X, reset=reset, dtype=kinds)
 
 
 def validate_numeric(estimator: BaseEstimator, X: Array, *, reset: bool, dtype: list[Any]) -> Array:
@@ -163,9 +164,6 @@ def require_finite(estimator: BaseEstimator, z: Array, what: str = "X") -> None:
         if all(per_chunk(z, is_finite)):
             return
     rows = unlabelled_source(z)
-    if isinstance(rows, FileRows):
-        rows.check()  # knows file and row group of a fault, and whether it has looked before
-        return
     counts = count_not_finite(rows)
     if counts.any():
         names = getattr(estimator, "feature_names_in_", np.arange(counts.shape[1]))
@@ -185,9 +183,7 @@ def is_finite(z: Array) -> bool:
 
 def unlabelled_source(z: Array) -> RowSource:
     """Rows for statistics that look at no label: one number stands for those of all rows."""
-    n, one = len(z), np.ones(1)
-    labels, cell = np.broadcast_to(one, n), np.broadcast_to(np.zeros(1, np.intp), n)
-    return rows_of(z, RowLabels(labels[None], cell, labels, 0))
+    return rows_of(z, RowLabels.none(len(z)))
 
 
 def checked_weights(given: Array | None, name: str, n: int, *, relative: bool = True) -> FloatArray:

@@ -46,7 +46,7 @@ from unspur.heads.base import Head, HeadData, LinearClassifier, decode_head_argu
 from unspur.options import from_flat_parameters, storable
 from unspur.removers import JSE, Remover, read_saved
 from unspur.removers.base import output_of, plain_parameters, require_numbers
-from unspur.rows import StoredRows, backend_of, to_host
+from unspur.rows import backend_of, to_host
 from unspur.selection import Selection, cross_validate_penalty, fit_or_pool, penalty_grid_from_variances, pooled
 from unspur.solvers.coordinates import RowSpan
 from unspur.subspace import AffineMap
@@ -153,8 +153,8 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
         Parameters
         ----------
         X : array of shape (n_samples, n_features)
-            Embeddings: an array or DataFrame, a memory map, a torch tensor on any device, a Dask array, or the rows of
-            `unspur.open_rows`. They stay where they are.
+            Embeddings: an array or DataFrame, a memory map, a torch tensor on any device, or a Dask array. They stay
+            where they are.
         y : array of shape (n,)
             Main-task label, two or more classes.
         concept : array of shape (n,) or (n, m), DataFrame, or mapping from names to arrays of shape (n,)
@@ -191,7 +191,6 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
             )
             data = _with_common_clusters(data, clusters, clusters_val)
             weighted = _has_positive_weight(data, sample_weight, sample_weight_val)
-            _require_transformable(head, data)
             if "X_val" not in inspect.signature(remover.fit).parameters:  # else the remover checks them
                 _warn_about_validation_rows(data)
             rng = generator(self.random_state)
@@ -454,17 +453,6 @@ def _has_positive_weight(data: HeadData, sample_weight: Any, sample_weight_val: 
     sets = [data.train] if data.validation is None else [data.train, data.validation]
     given = zip(sets, to_host(sample_weight, sample_weight_val), strict=False)
     return np.concatenate([checked_weights(weight, "sample_weight", len(rows)) for rows, weight in given]) > 0
-
-
-def _require_transformable(head: Head, data: HeadData) -> None:
-    """Raise InputError if a head is trained on transformed rows and these are in files, where they stay as they are."""
-    sets = [data.train] if data.validation is None else [data.train, data.validation]
-    if not head._is_single_regression and any(isinstance(rows.X, StoredRows) for rows in sets):
-        possible = " or ".join(name for name, kind in HEADS.own.items() if kind()._is_single_regression)
-        raise InputError(
-            f"{type(head).__name__} is trained on transformed rows, which needs rows in memory; these are read from "
-            f"files. Use {possible} as the head, or load the rows."
-        )
 
 
 def _require_something_left(remover: Remover) -> None:

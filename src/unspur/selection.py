@@ -42,7 +42,7 @@ from unspur.heads.base import (
 )
 from unspur.labels import ClassLabel
 from unspur.removers.joint import PAPER_PENALTIES
-from unspur.rows import ConcatenatedRows, backend_of
+from unspur.rows import backend_of
 from unspur.solvers.coordinates import RowSpan
 from unspur.solvers.descent import quiet
 from unspur.solvers.few_rows import FewRows
@@ -521,7 +521,7 @@ def pooled(train: LabelledData, validation: LabelledData) -> LabelledData | None
         return None
     else:
         arrays = [to_numpy(X) for X in both]
-        X = ConcatenatedRows(*arrays) if "files" in kinds else np.concatenate(arrays)
+        X = np.concatenate(arrays)
     return replace(train.stacked(validation), X=X, stacked_sets=())
 
 

@@ -32,7 +32,6 @@ from unspur import (
     GroupDRO,
     GroupWeighted,
     PaperVariant,
-    open_rows,
 )
 from unspur.metrics import (
     description_length,
@@ -259,7 +258,7 @@ def _twice() -> Answer:
 # Where rows live.
 
 SINGLE = ("memory float32", "torch float32")
-SOURCES = ("memory float32", "memory map", "Parquet", "Dask", "torch float64", "torch float32")
+SOURCES = ("memory float32", "memory map", "Dask", "torch float64", "torch float32")
 
 
 def _rows_in(where: str, folder: Path) -> Any:
@@ -269,12 +268,6 @@ def _rows_in(where: str, folder: Path) -> Any:
     if where == "memory map":
         np.save(folder / "z.npy", TRAIN.Z)
         return np.load(folder / "z.npy", mmap_mode="r")
-    if where == "Parquet":
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        pq.write_table(pa.table({f"f{i}": TRAIN.Z[:, i] for i in range(D)}), folder / "z.parquet", row_group_size=100)
-        return open_rows(folder / "z.parquet", features=[f"f{i}" for i in range(D)])
     if where == "Dask":
         import dask.array as da
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from unspur import LEACE, RobustClassifier, load, open_rows
+from unspur import LEACE, RobustClassifier, load
 from unspur._data import decode_fit_arguments
 from unspur._validation import generator
 from unspur.datasets import make_toy
@@ -169,7 +169,7 @@ def test_rows_in_files_and_wide_rows(tmp_path):
     expected = GroupWeighted(unknown="infer", random_state=0).fit(TOY.Z, TOY.y, concept=concept)
     np.save(tmp_path / "rows.npy", TOY.Z)
     in_files = GroupWeighted(unknown="infer", random_state=0).fit(
-        open_rows(tmp_path / "rows.npy"), TOY.y, concept=concept
+        np.load(tmp_path / "rows.npy", mmap_mode="r"), TOY.y, concept=concept
     )
     assert_allclose(in_files.coef_, expected.coef_, atol=1e-6)
     basis = np.linalg.qr(np.random.default_rng(0).standard_normal((700, 10)))[0]

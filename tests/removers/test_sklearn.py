@@ -14,7 +14,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from tests.optional import pandas as pd
-from unspur import ERM, INLP, JSE, LEACE, RLACE, SAL, SPLINCE, PaperVariant, open_rows
+from unspur import ERM, INLP, JSE, LEACE, RLACE, SAL, SPLINCE, PaperVariant
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError
 
@@ -181,17 +181,6 @@ def test_fit_transform_equals_fit_then_transform(toy):
     both = JSE(random_state=0).fit_transform(toy.Z, toy.y, concept=toy.concept)
     jse = JSE(random_state=0).fit(toy.Z, toy.y, concept=toy.concept)
     np.testing.assert_array_equal(both, jse.transform(toy.Z))
-
-
-@pytest.mark.parametrize("remover", [JSE(), INLP(), RLACE(), LEACE(), SAL(), SPLINCE()], ids=lambda r: type(r).__name__)
-def test_rows_in_files_are_refused_by_fit_transform_before_the_fit(remover, toy, tmp_path, monkeypatch):
-    np.save(tmp_path / "z.npy", toy.Z)
-    rows = open_rows(tmp_path / "z.npy")
-    monkeypatch.setattr(type(remover), "fit", lambda *_, **__: pytest.fail("it was fitted"))
-    with pytest.raises(
-        InputError, match=r"1,200 rows of.*read from files block by block.*fit takes them.*unspur apply.*X\.blocks\(\)"
-    ):
-        remover.fit_transform(rows, toy.y, concept=toy.concept)
 
 
 def test_a_wrong_parameter_is_named(toy):

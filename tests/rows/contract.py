@@ -1,21 +1,17 @@
 """What every row source promises. Subclass, write `make`, and each promise is checked for yours."""
 
-import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
-import scipy.stats
 
 from unspur._arrays import to_numpy
-from unspur.rows import Block, RowLabels, RowSource, Weighting
+from unspur.rows import Block, RowLabels, RowSource
 
 N, D, N_FOLDS = 47, 5, 2
 #: The rows from here on are fold 2 and nothing else is: a validation set stacked below the training rows.
 TAIL = 32
 CELLS = 4 * (N_FOLDS + 1)
-#: Fold 2 is held out, so its rows have no weight.
-TRAINING = Weighting(np.repeat([1.0, 1.0, 0.0], 4))
 
 
 def array(values) -> np.ndarray:
@@ -69,16 +65,11 @@ def whole(z: np.ndarray, columns: RowLabels) -> Block:
     return Block(z, columns.targets, columns.cell, columns.weight)
 
 
-def take(columns: RowLabels, rows: slice) -> RowLabels:
-    cell = columns.cell[rows]
-    return RowLabels(columns.targets[:, rows], cell, columns.weight[rows], int(cell.max() >> 2))
-
-
 class RowSourceContract:
     """Promises of :class:`unspur.rows.RowSource`.
 
-    `make` returns the source under test for an array (N, D) and its columns. A source that draws minibatches from
-    training rows only may take the rows from `TAIL` on as held out. `dtypes` are the types that the source can hold.
+    `make` returns the source under test for an array (N, D) and its columns, of which the rows from `TAIL` on are held
+    out. `dtypes` are the types that the source can hold.
     """
 
     dtypes: tuple[type, ...] = (np.float64, np.float32)
@@ -174,13 +165,6 @@ class RowSourceContract:
         np.testing.assert_allclose(projected.sum(table), table(whole(z, columns)), rtol=1e-6, atol=1e-5)
         np.testing.assert_array_equal(projected.sum(visits), np.ones(N))
 
-    def test_projections_can_be_projected(self, source, z):
-        rng = np.random.default_rng(4)
-        a, b = numbered(rng.standard_normal((D, 3))), numbered(rng.standard_normal((4, 1)))
-        twice = source.project(a, np.ones(D)).project(b, np.zeros(4))
-        exact = (z.astype(np.float64) - 1) @ a @ b
-        np.testing.assert_allclose(twice.sum(placed(1.0)), exact, rtol=0, atol=400 * np.finfo(z.dtype).eps * N)
-
     def test_projection_keeps_the_signal_behind_a_large_common_offset(self, z, columns, tmp_path):
         far = (z + 1e4).astype(z.dtype)
         centre = far.mean(axis=0, dtype=np.float64)
@@ -197,62 +181,6 @@ class RowSourceContract:
         labels = source.project(np.empty((D, 0)), np.zeros(D))
         assert (labels.n_rows, labels.n_features, labels.n_folds) == (N, 0, N_FOLDS)
         np.testing.assert_allclose(labels.sum(table), table(whole(np.empty((N, 0)), columns)), rtol=1e-12)
-
-    @pytest.mark.parametrize("size", [1, 7, 32, 1000])
-    def test_equal_weights_give_every_weighted_row_once_per_epoch(self, z, alike, tmp_path, size):
-        source, rng = self.make(z, alike, tmp_path), np.random.default_rng(6)
-        expected = np.flatnonzero(TRAINING(whole(z, alike)) > 0)
-        orders = []
-        for _ in range(3):
-            blocks = list(source.minibatches(size, rng, TRAINING))
-            assert [len(block.cell) for block in blocks[:-1]] == [size] * (len(blocks) - 1)
-            orders.append(np.concatenate([row_numbers(block) for block in blocks]))
-            np.testing.assert_array_equal(np.sort(orders[-1]), expected)
-        assert not np.array_equal(orders[0], orders[1])  # each epoch has an order of its own
-        assert not np.array_equal(orders[0], expected)
-
-    def test_unequal_weights_draw_rows_in_proportion_to_them(self, source, z, columns):
-        rng = np.random.default_rng(7)
-        weighting = Weighting(np.r_[rng.uniform(0.2, 2.0, 8), np.zeros(4)])
-        weight = weighting(whole(z, columns))
-        possible = weight > 0
-        drawn = np.zeros(N)
-        for _ in range(400):
-            epoch = sum(visits(block) for block in source.minibatches(10, rng, weighting))
-            assert epoch.sum() == possible.sum()
-            drawn += epoch
-        share = weight[possible] / weight.sum()
-        assert scipy.stats.chisquare(drawn[possible], share * drawn.sum()).pvalue > 1e-3
-        # Control: so many draws tell these weights from equal ones.
-        assert scipy.stats.chisquare(drawn[possible]).pvalue < 1e-9
-
-    def test_rows_without_weight_are_never_drawn(self, source, z, columns):
-        weighting, rng = Weighting(np.r_[0.0, 1.0, 1.0, 2.0, np.ones(4), np.zeros(4)]), np.random.default_rng(8)
-        drawn = sum(visits(block) for _ in range(60) for block in source.minibatches(10, rng, weighting))
-        weight = weighting(whole(z, columns))
-        assert not drawn[weight == 0].any()
-        assert drawn[weight > 0].all()
-        reasons = [columns.weight == 0, columns.cell == 0, columns.cell >= 8]  # the row, its group, its fold
-        assert all(reason.any() for reason in reasons)
-
-    def test_drawn_rows_arrive_with_their_own_labels_cell_and_weight(self, source, z, columns):
-        for block in source.minibatches(6, np.random.default_rng(9), TRAINING):
-            rows = row_numbers(block)
-            np.testing.assert_array_equal(array(block.z), z[rows])
-            np.testing.assert_array_equal(array(block.targets), columns.targets[:, rows])
-            np.testing.assert_array_equal(array(block.cell), columns.cell[rows])
-            np.testing.assert_array_equal(array(block.weight), columns.weight[rows])
-
-    @pytest.mark.parametrize("which", ["columns", "alike"])
-    def test_same_seed_gives_the_same_minibatches(self, z, tmp_path, request, which):
-        source = self.make(z, request.getfixturevalue(which), tmp_path)
-
-        def epochs(seed: int) -> list[list[int]]:
-            rng = np.random.default_rng(seed)
-            return [row_numbers(block).tolist() for _ in range(2) for block in source.minibatches(9, rng, TRAINING)]
-
-        assert epochs(1) == epochs(1)
-        assert epochs(1) != epochs(2)
 
     def test_sample_has_a_few_rows_of_each_group_that_weigh_as_much_as_all(self, source, columns, z):
         most = 5
@@ -278,10 +206,3 @@ class RowSourceContract:
         sample = self.make(z, alike, tmp_path).sample(4, np.random.default_rng(11))
         np.testing.assert_allclose(sample.sum(weights), np.bincount(alike.cell, alike.weight, minlength=CELLS))
         assert sample.n_rows < N
-
-    def test_pickled_source_gives_the_same_sums(self, source):
-        copy = pickle.loads(pickle.dumps(source))
-        assert (copy.n_rows, copy.n_features, copy.n_folds, copy.dtype) == (N, D, N_FOLDS, source.dtype)
-        np.testing.assert_array_equal(copy.sum(table), source.sum(table))
-        projected = source.project(np.eye(D)[:, :2], np.ones(D))
-        np.testing.assert_array_equal(pickle.loads(pickle.dumps(projected)).sum(table), projected.sum(table))

@@ -1,7 +1,6 @@
 # ruff: noqa: ARG002 — every source is made with a folder, whether it needs one or not
-"""Rows in tensors: the contract, what travels, how exact sums are, and that fits do not care where their rows are."""
+"""Rows in tensors: the contract, and how exact sums are."""
 
-import warnings
 from functools import partial
 
 import array_api_compat.torch
@@ -11,28 +10,12 @@ import torch
 
 from tests.probing import quick_probes
 from tests.rows.contract import D, N, RowSourceContract
-from unspur import (
-    AFR,
-    DFR,
-    ERM,
-    INLP,
-    JSE,
-    JTT,
-    LEACE,
-    RLACE,
-    SAL,
-    SGD,
-    SPLINCE,
-    SUBG,
-    AffineMap,
-    GroupDRO,
-    GroupWeighted,
-)
-from unspur._arrays import by_rows, exact_products, is_tensor, to_numpy
+from unspur import LEACE, AffineMap
+from unspur._arrays import exact_products, is_tensor, to_numpy
 from unspur.clusters import row_hashes
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError, NotFiniteError
-from unspur.rows import MemoryRows, RowLabels, Weighting, backends, rows_of
+from unspur.rows import MemoryRows, RowLabels, Weighting, backend_of, rows_of
 from unspur.rows.torch import TorchRows
 from unspur.solvers.held_out_losses import (
     ColumnScore,
@@ -54,13 +37,12 @@ DEVICES = ["cpu", pytest.param("cuda", marks=on_a_gpu)]
 
 
 class TestTorchRows(RowSourceContract):
-    def make(self, z, columns, tmp_path):
-        return TorchRows(torch.tensor(z), columns)
+    @pytest.fixture(autouse=True, params=DEVICES)
+    def _device(self, request):
+        self.device = request.param
 
-
-class TestTorchRowsInTinyBlocks(RowSourceContract):
     def make(self, z, columns, tmp_path):
-        return TorchRows(torch.tensor(z), columns, block_rows=3)
+        return TorchRows(torch.tensor(z, device=self.device), columns)
 
 
 class TestStridedTorchRows(RowSourceContract):
@@ -68,12 +50,6 @@ class TestStridedTorchRows(RowSourceContract):
         wide = torch.full((2 * len(z), 3 * z.shape[1]), torch.nan, dtype=torch.tensor(z).dtype)
         wide[1::2, ::3] = torch.tensor(z)
         return TorchRows(wide[1::2, ::3], columns, block_rows=10)
-
-
-@on_a_gpu
-class TestRowsOnAGPU(RowSourceContract):
-    def make(self, z, columns, tmp_path):
-        return TorchRows(torch.tensor(z, device="cuda"), columns)
 
 
 class TestHalfPrecisionRows(RowSourceContract):
@@ -307,116 +283,7 @@ JUDGES = make_toy(500, rho=0.8, random_state=1)
 THREE = np.where(TOY.Z[:, 5] > 0.8, 2, TOY.y)
 
 
-@pytest.fixture(params=[(torch.float32, 1e-5), (torch.bfloat16, 1e-2)], ids=["float32", "bfloat16"])
-def kind(request):
-    return request.param
-
-
-@pytest.fixture(params=DEVICES)
-def device(request, monkeypatch):
-    """A device; float32 rows of the host are served as those of a device would be."""
-    monkeypatch.setattr(backends, "_numpy_sees", lambda _: False)
-    return request.param
-
-
-def largest(found: Subspace, expected: Subspace) -> float:
-    assert found.dim == expected.dim
-    return float(found.angles(expected).max(initial=0.0))
-
-
-REMOVERS = {
-    "JSE": lambda: JSE(random_state=0, penalty=0.01),
-    "JSE, one fold": lambda: JSE(random_state=0, cv=0.2),
-    "JSE, scores": lambda: JSE(random_state=0, cv=0.2, metric=1.0, penalty=0.1),
-    "JSE, SGD": lambda: JSE(solver=SGD(max_epochs=5), random_state=0, cv=0.2, penalty=1e-3, max_spurious=1),
-    "INLP": lambda: INLP(random_state=0, cv=0.2, max_directions=2),
-    "RLACE": RLACE,
-    "LEACE": LEACE,
-    "SAL": SAL,
-    "SPLINCE": SPLINCE,
-}
-
-
-@pytest.mark.parametrize("name", REMOVERS)
-def test_removers_find_in_a_tensor_what_they_find_in_float64(name, kind, device):
-    dtype, tolerance = kind
-    z = torch.tensor(TOY.Z, dtype=dtype, device=device)
-    labels = [torch.tensor(label, device=device) for label in (TOY.y, TOY.concept)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a search that was told to be short
-        here = REMOVERS[name]().fit(TOY.Z, TOY.y, concept=TOY.concept)
-        there = REMOVERS[name]().fit(z, labels[0], concept=labels[1], sample_weight=torch.ones(len(z), device=device))
-    assert here.spurious_.dim
-    assert largest(there.spurious_, here.spurious_) <= tolerance
-    assert largest(there.main_, here.main_) <= tolerance
-    clean = there.transform(z)
-    assert (clean.dtype, clean.device, clean.shape) == (z.dtype, z.device, z.shape)
-    expected = there.removal_(z.double().cpu().numpy())
-    assert np.abs(to_numpy(clean.double()) - expected).max() < (2e-6 if dtype == torch.float32 else 0.05)
-    assert np.abs(expected - TOY.Z).max() > 0.1
-
-
-def test_validation_rows_may_be_a_tensor(kind, device):
-    dtype, tolerance = kind
-    found = [
-        JSE(penalty=0.1).fit(
-            make(TOY.Z), TOY.y, concept=TOY.concept, X_val=make(JUDGES.Z), y_val=JUDGES.y, concept_val=JUDGES.concept
-        )
-        for make in (np.asarray, lambda z: torch.tensor(z, dtype=dtype, device=device))
-    ]
-    assert largest(found[1].spurious_, found[0].spurious_) <= tolerance
-
-
-def test_leace_goes_on_with_tensors(kind, device):
-    dtype, tolerance = kind
-    z = torch.tensor(TOY.Z, dtype=dtype, device=device)
-    concept = torch.tensor(TOY.concept, device=device)
-    parts = LEACE().partial_fit(z[:300], concept=concept[:300]).partial_fit(z[300:], concept=concept[300:])
-    assert largest(parts.spurious_, LEACE().fit(TOY.Z, concept=TOY.concept).spurious_) <= tolerance
-
-
-HEADS = {
-    "ERM": ERM,
-    "group-weighted": GroupWeighted,
-    "SUBG": SUBG,
-    "group DRO": GroupDRO,
-    "JTT": JTT,
-    "DFR": lambda **given: DFR(n_draws=2, **given),
-    "AFR": AFR,
-    "ERM, SGD": lambda **given: ERM(solver=SGD(max_epochs=3), **given),
-}
-
-
-@pytest.mark.parametrize("labels", [TOY.y, THREE], ids=["two classes", "three classes"])
-@pytest.mark.parametrize("name", HEADS)
-def test_heads_find_in_a_tensor_what_they_find_in_float64(name, labels, kind, device):
-    dtype, tolerance = kind
-    z = torch.tensor(TOY.Z, dtype=dtype, device=device)
-    y, concept = (torch.tensor(values, device=device) for values in (labels, TOY.concept))
-    here = HEADS[name](random_state=0).fit(TOY.Z, labels, concept=TOY.concept)
-    there = HEADS[name](random_state=0).fit(z, y, concept=concept)
-    assert np.abs(there.coef_ - here.coef_).max() <= tolerance * np.abs(here.coef_).max()
-    scores, odds, logs = there.decision_function(z), there.predict_proba(z), there.predict_log_proba(z)
-    for given in (scores, odds, logs):
-        assert (given.dtype, given.device) == (torch.float32, z.device)
-    plain = z.double().cpu().numpy()
-    np.testing.assert_allclose(to_numpy(scores), there.decision_function(plain), atol=2e-5)
-    np.testing.assert_allclose(to_numpy(odds), there.predict_proba(plain), atol=2e-6)
-    np.testing.assert_allclose(to_numpy(logs), there.predict_log_proba(plain), atol=2e-5)
-    np.testing.assert_array_equal(there.predict(z), there.predict(plain))
-    assert there.score(z, y) == there.score(plain, labels) > 0.6
-
-
 class TestResults:
-    def test_integers_become_float64_as_they_do_in_arrays(self):
-        z = np.random.default_rng(6).integers(-9, 9, (200, 5))
-        concept = z[:, 0] + z[:, 1] > 0
-        here = LEACE().fit(z, concept=concept)
-        there = LEACE().fit(torch.tensor(z), concept=torch.tensor(concept))
-        clean = there.transform(torch.tensor(z))
-        assert clean.dtype == torch.float64
-        np.testing.assert_allclose(clean.numpy(), here.transform(z), atol=1e-12)
-
     def test_faults_and_other_widths_are_refused_as_in_arrays(self):
         leace = LEACE().fit(TOY.Z, concept=TOY.concept)
         z = torch.tensor(TOY.Z).bfloat16()
@@ -425,17 +292,6 @@ class TestResults:
         z[5, 3] = torch.nan
         with pytest.raises(NotFiniteError, match="1 NaN in column 3"):
             leace.transform(z)
-
-    def test_a_large_half_precision_tensor_is_mapped_block_by_block(self, monkeypatch):
-        z = torch.tensor(TOY.Z).half()
-        sizes = []
-
-        def copied(rows):
-            sizes.append(len(rows))
-            return rows
-
-        assert torch.equal(by_rows(copied, z, torch.empty_like(z), numbers=100 * z.shape[1]), z)
-        assert sizes == [100] * 8
 
     @pytest.mark.parametrize("shape", [(20,), (3, 20), (2, 3, 20), (0, 20)])
     def test_maps_take_tensors_of_any_shape(self, shape):
@@ -460,6 +316,7 @@ class TestResults:
             np.testing.assert_array_equal(row_hashes(rows.to(device)), expected)
         assert len(set(row_hashes(torch.tensor(z)))) == 50
 
+    @pytest.mark.parametrize("device", DEVICES)
     @quick_probes()
     def test_a_certificate_is_measured_on_tensors_and_knows_the_rows_of_the_fit(self, device):
         z, judges = (torch.tensor(data.Z, device=device).bfloat16() for data in (TOY, JUDGES))
@@ -479,8 +336,8 @@ class TestOtherClasses:
         assert is_tensor(torch.tensor(Z).as_subclass(Wrapped))
         assert is_tensor(torch.nn.Parameter(torch.tensor(Z)))
         assert not is_tensor(torch.nn.Linear(2, 2))
-        assert backends.backend_of(torch.tensor(Z).as_subclass(Wrapped)) == "torch"
-        assert backends.backend_of(torch.nn.Linear(2, 2)) == "memory"
+        assert backend_of(torch.tensor(Z).as_subclass(Wrapped)) == "torch"
+        assert backend_of(torch.nn.Linear(2, 2)) == "memory"
 
     @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
     def test_it_is_fitted_and_cleaned_as_any_other(self, dtype):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from numbers import Integral, Real
@@ -36,7 +35,7 @@ from unspur.exceptions import ArgumentError, LabelError
 from unspur.labels import ClassLabel, class_label, main_column, require_no_missing
 from unspur.options import SGD, SOLVER
 from unspur.removers.seen_rows import hash_finite_rows
-from unspur.rows import StoredRows, backend_of, to_host
+from unspur.rows import backend_of, to_host
 from unspur.solvers.coordinates import LogisticCoordinates, RowSpan
 from unspur.solvers.few_rows import MIN_WEIGHT_DECAY, FewRows
 from unspur.solvers.logistic import (
@@ -217,10 +216,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
     def _logits(self, z: Array) -> Array:
         """Logits of rows on the host or on a device, shape (n,) or (n, n_classes)."""
         require_finite(self, z)
-        if isinstance(z, StoredRows):
-            with closing(z.blocks()) as blocks:
-                logits = np.concatenate([block @ self.coef_.T + self.intercept_ for _, block in blocks])
-        elif is_tensor(z):
+        if is_tensor(z):
             z = z.detach()
             wide = z[:0].float().dtype if z.dtype.itemsize < 4 else z.dtype
             out = z.new_empty((len(z), len(self.coef_)), dtype=wide)
@@ -377,8 +373,8 @@ class Head(LinearClassifier):
         Parameters
         ----------
         X : array of shape (n_samples, n_features)
-            Embeddings: an array or DataFrame, a memory map, a torch tensor on any device, a Dask array, or the rows of
-            `unspur.open_rows`. They stay where they are.
+            Embeddings: an array or DataFrame, a memory map, a torch tensor on any device, or a Dask array. They stay
+            where they are.
         y : array of shape (n,)
             Main-task label, two or more classes.
         concept : array of shape (n,)

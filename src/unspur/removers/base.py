@@ -51,7 +51,7 @@ from unspur.labels import class_label, label_columns, main_column, require_no_mi
 from unspur.options import is_plain, storable, to_json
 from unspur.removers.concepts import read_concepts
 from unspur.removers.seen_rows import SeenRows, equal_up_to_rounding
-from unspur.rows import StoredRows, backend_of, to_host
+from unspur.rows import backend_of, to_host
 from unspur.solvers.descent import one_warning
 from unspur.subspace import AffineMap, Subspace
 
@@ -168,8 +168,8 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         Parameters
         ----------
         X : array of shape (n_samples, n_features)
-            The rows of a tensor or of a Dask array come to the host; a few thousand are enough. Rows in files, and a
-            Dask array above 2 GB as float64, are refused.
+            The rows of a tensor or of a Dask array come to the host; a few thousand are enough. A Dask array above
+            2 GB as float64 is refused.
         y : array of shape (n,), optional
             Main-task label, to measure how much of it is kept.
         concept : array of shape (n,) or (n, m), or DataFrame
@@ -179,7 +179,6 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             clusters. Without it, exact duplicates of a row are a cluster, and a note says so.
         """
         check_is_fitted(self, "removal_")
-        _require_array(X, "a few thousand rows are enough: pass those of a block, or of X.select(…)")
         main, y = main_column(y)
         X, y, concept, clusters = to_host(self._require_loadable(X), y, concept, clusters)
         z = validate_numeric(self, X, reset=False, dtype=[np.float64, np.float32])
@@ -325,7 +324,6 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
         Raises before fitting if X cannot be transformed.
         """
-        _require_array(X, f"fit takes them; {_IN_PARTS}")
         return super().fit_transform(X, y, **fit_params)
 
     def transform(self, X: Array) -> Array:
@@ -341,7 +339,6 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def _cleaned(self, X: Array) -> Array:
         """What `transform` returns, but never a DataFrame, whatever `set_output` or its configuration say."""
         check_is_fitted(self, "removal_")
-        _require_array(X, _IN_PARTS)
         z = check_rows(self, X, reset=False)
         if backend_of(z) == "dask":
             from unspur.rows.dask import map_removal
@@ -438,19 +435,12 @@ _SAVED = {
 }
 #: Network and principal components of rows that were read from a store (`embed.store.encoding_of`).
 _ENCODING = {"encoder": str, "digest": str, "reduction": (str, type(None))}
-_IN_PARTS = "`unspur apply` cleans files, or loop over X.blocks() and transform one at a time"
 
 
 def output_of(transformer: BaseEstimator, rows: Array) -> Array:
     """Transformed rows in a form that scikit-learn puts into the DataFrame that was asked for, if one was."""
     framed = _get_output_config("transform", transformer)["dense"] != "default"
     return to_numpy(rows) if framed else rows
-
-
-def _require_array(X: Array, how: str) -> None:
-    """Raise for rows in files: they can be fitted, but not returned or compared as a whole."""
-    if isinstance(X, StoredRows):
-        raise InputError(f"X is {X!r}, which is read from files block by block; {how}.")
 
 
 def plain_parameters(estimator: BaseEstimator) -> dict[str, Any]:

@@ -283,8 +283,8 @@ class JSE(DirectionRemover):
         Parameters
         ----------
         X : array of shape (n_samples, n_features)
-            Embeddings: an array or DataFrame, a memory map, a torch tensor on any device, a Dask array, or the rows of
-            `unspur.open_rows`. They stay where they are.
+            Embeddings: an array or DataFrame, a memory map, a torch tensor on any device, or a Dask array. They stay
+            where they are.
         y : array of shape (n,)
             Main-task label; messages and the trace use its name if it has one. Each of more than two classes is taken
             against the rest, and the removed directions are orthogonal to the main-task directions of all of them.

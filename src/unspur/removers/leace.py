@@ -545,8 +545,8 @@ class ClosedFormRemover(ConceptRemover):
         Parameters
         ----------
         X : array of shape (n_samples, n_features)
-            Embeddings: an array or DataFrame, a memory map, a torch tensor on any device, a Dask array, or the rows of
-            `unspur.open_rows`. They stay where they are.
+            Embeddings: an array or DataFrame, a memory map, a torch tensor on any device, or a Dask array. They stay
+            where they are.
         y : array of shape (n,), optional
             Main-task label, of any number of classes; needed for ``balance="main"`` and "group", and by SPLINCE. A
             concept that is the same label is refused.

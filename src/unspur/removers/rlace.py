@@ -35,7 +35,7 @@ from unspur.removers.leace import ConceptRemover, solve_closed_form
 from unspur.rows import CONCEPT, Block, RowSource, Weighting
 from unspur.solvers.coordinates import Geometry, LogisticCoordinates, covariances_of, to_span_coordinates
 from unspur.solvers.logistic import Logistic, LogisticLosses, solve_logistic
-from unspur.solvers.sgd import SGDSettings
+from unspur.solvers.sgd import SGDSettings, minibatches
 from unspur.solvers.statistics import Balance, Covariances, Moments
 from unspur.subspace import AffineMap, Subspace
 
@@ -117,7 +117,7 @@ def descend_and_ascend(
     speed, speed_b, speed_p = np.zeros(d), 0.0, np.zeros((d, d))
     best, done = (np.inf, top_directions(p, rank)), 0
     while done < max_iter:
-        for block in rows.minibatches(settings.batch_size, rng, weighting):
+        for block in minibatches(rows, settings.batch_size, rng, weighting):
             x = block.z - centre
             target = block.targets[CONCEPT]
             for player in ("classifier", "projection"):

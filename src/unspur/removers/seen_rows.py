@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
-from contextlib import closing
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
@@ -16,7 +15,7 @@ from unspur._arrays import cast, is_tensor, result_to_host, to_device_like, to_n
 from unspur._typing import Array, BoolArray, FloatArray
 from unspur._validation import is_finite, require_finite, unlabelled_source
 from unspur.clusters import fingerprint, row_hashes
-from unspur.rows import MemoryRows, StoredRows, backend_of
+from unspur.rows import MemoryRows, backend_of
 
 #: Projections kept of a row, four bytes each, and the number of rows up to which every row is kept.
 N_PROJECTIONS, MAX_KEPT_ROWS = 8, 100_000
@@ -155,18 +154,6 @@ def hash_finite_rows(estimator: BaseEstimator, z: Array, name: str = "X") -> See
 
     One pass over the rows does both. A Dask array has no sketch, and no hashes if it is too long.
     """
-    if isinstance(z, StoredRows):
-        hashed: list[Any] = []
-
-        def hashed_blocks() -> Iterator[Array]:
-            with closing(z.checked_blocks()) as blocks:
-                for _, block in blocks:
-                    hashed.append(row_hashes(block))
-                    yield block
-
-        sketch = Sketch.of(hashed_blocks(), len(z))
-        hashes = np.concatenate(hashed)
-        return SeenRows(hashes, fingerprint(hashes), () if sketch is None else (sketch,))
     if backend_of(z) == "dask":
         from unspur.rows.dask import per_chunk
 

@@ -1,10 +1,10 @@
-"""Rows in memory, in files, on a device or on a cluster, behind one protocol."""
+"""Rows in memory, on a device or on a cluster, behind one interface."""
 
-from unspur.rows.backends import Backend, backend_of, open_rows, persisted, rows_of, to_host
 from unspur.rows.source import (
     CONCEPT,
     MAIN,
     MAX_UNCENTRED_DISTANCE,
+    Backend,
     Block,
     GroupedRows,
     MappedRows,
@@ -14,10 +14,13 @@ from unspur.rows.source import (
     StackedRows,
     Summable,
     Weighting,
+    backend_of,
+    persisted,
+    rows_of,
+    to_host,
     training_part,
     validation_part,
 )
-from unspur.rows.stored import ConcatenatedRows, FileRows, MemmapRows, StoredRows
 
 __all__ = [
     "CONCEPT",
@@ -25,20 +28,15 @@ __all__ = [
     "MAX_UNCENTRED_DISTANCE",
     "Backend",
     "Block",
-    "ConcatenatedRows",
-    "FileRows",
     "GroupedRows",
     "MappedRows",
-    "MemmapRows",
     "MemoryRows",
     "RowLabels",
     "RowSource",
     "StackedRows",
-    "StoredRows",
     "Summable",
     "Weighting",
     "backend_of",
-    "open_rows",
     "persisted",
     "rows_of",
     "to_host",

@@ -1,8 +1,8 @@
-"""Rows of (Z, y, concept) on any backend: the protocol that the algorithms are written against.
+"""Rows of (Z, y, concept) wherever they live, and sums over them.
 
-A *statistic* is a function of one :class:`Block` whose values add up over blocks. Moments, losses, gradients,
-counts: all are statistics, so the place where rows live (memory, a file, a GPU, a cluster) shows up only in
-how a :class:`RowSource` visits them. What :meth:`RowSource.sum` returns is small, float64 and on the host.
+A *statistic* is a function of one :class:`Block` whose values add up over blocks. Moments, losses, gradients, counts:
+all are statistics, so the place where rows live (memory, a GPU, a cluster) shows up only in how a :class:`RowSource`
+visits them. What :meth:`RowSource.sum` returns is small, float64 and on the host.
 
 Splits, folds and weights are columns of a block, never a copied ``Z[idx]``: row i belongs to the *cell*
 ``4·fold + 2·y + concept``. Fold 0 holds the rows that are never held out; fold k ≥ 1 is held out in round k.
@@ -12,25 +12,33 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unspur._arrays import forward, to_device
+from unspur._arrays import forward, is_instance, is_tensor, to_device, to_numpy
 from unspur._resources import map_blocks
 from unspur._typing import Array, FloatArray, IntArray
 from unspur.exceptions import InputError
 
 S = TypeVar("S")
+#: Where rows live: anything NumPy can see, a tensor and its device, or the chunks of a Dask array.
+Backend: TypeAlias = Literal["memory", "torch", "dask"]
 
 #: Position of each label in everything that carries both.
 CONCEPT, MAIN = 0, 1
 #: Rows further from zero than this many standard deviations are centred before a product with them, not after.
 MAX_UNCENTRED_DISTANCE = 50.0
+#: A block is read twice per evaluation (forward, then transposed product), so it should stay in the cache in between.
+#: Blocks run in threads, so a few thousand rows should be several; smaller ones cost more in overhead than they save.
+BLOCK_BYTES = 3 * 2**19
+#: A d × d result must not cost more than the block, and temporaries of narrow rows not much more than the rows.
+MIN_BLOCK_ROWS, MAX_BLOCK_ROWS = 1024, 8192
+#: Bytes of a random sample of rows.
+MAX_SAMPLE_BYTES = 2**28
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +83,15 @@ class RowLabels:
         lengths = {"y": n, "concept": len(concept), "weight": len(weight), "fold": len(fold)}
         if len(set(lengths.values())) > 1:
             raise InputError(f"Columns must be equally long; got {lengths}.")
-        targets = np.empty((2, n))
-        targets[CONCEPT], targets[MAIN] = concept, y
-        cell = 4 * fold
-        cell += y
-        cell += y
-        cell += concept
-        return cls(targets, cell, weight, int(fold.max(initial=0)))
+        return cls(
+            np.array([concept, y], dtype=np.float64), 4 * fold + 2 * y + concept, weight, int(fold.max(initial=0))
+        )
+
+    @classmethod
+    def none(cls, n: int) -> RowLabels:
+        """Columns of n rows for statistics that look at no label: one number stands for all."""
+        one = np.broadcast_to(np.ones(1), n)
+        return cls(one[None], np.broadcast_to(np.zeros(1, np.intp), n), one, 0)
 
     def __len__(self) -> int:
         return len(self.cell)
@@ -89,6 +99,10 @@ class RowLabels:
     def select(self, rows: slice | IntArray) -> RowLabels:
         """The labels of some rows."""
         return RowLabels(self.targets[:, rows], self.cell[rows], self.weight[rows], self.n_folds)
+
+    def block(self, z: Array, rows: Any) -> Block:
+        """Block of the rows selected by a slice or an index array, with their `z`."""
+        return Block(z, self.targets[:, rows], self.cell[rows], self.weight[rows])
 
     @functools.cached_property
     def held_out_by_group(self) -> tuple[IntArray, IntArray, FloatArray]:
@@ -121,10 +135,6 @@ class RowLabels:
         labels = self.select(rows)
         return rows, replace(labels, weight=labels.weight * factor[labels.cell])
 
-    def block(self, z: Array, rows: Any) -> Block:
-        """Block of the rows selected by a slice or an index array, with their `z`."""
-        return Block(z, self.targets[:, rows], self.cell[rows], self.weight[rows])
-
 
 @dataclass(frozen=True, slots=True)
 class Weighting:
@@ -138,10 +148,7 @@ class Weighting:
 
 
 def add_up(parts: Iterable[S]) -> S:
-    """Sum of `parts`, added in place to the first one, and each dropped before the next is computed.
-
-    A part may have d × d numbers, so what is not held matters.
-    """
+    """Sum of `parts`, added in place to the first one, and each dropped before the next is computed."""
     rest = iter(parts)
     result: Any = next(rest)
     for part in rest:
@@ -150,42 +157,53 @@ def add_up(parts: Iterable[S]) -> S:
     return result  # type: ignore[no-any-return]
 
 
-class RowSource(Protocol):
-    """Rows of (Z, y, concept) that can be visited any number of times.
+def slices(n: int, size: int) -> Iterator[slice]:
+    """Rows 0, …, n − 1 in blocks of `size`."""
+    return (slice(start, min(start + size, n)) for start in range(0, n, size))
 
-    `n_folds` counts the folds that are held out in turn, without fold 0. `dtype` is the floating-point type of a block.
-    """
 
-    n_rows: int
-    n_features: int
-    n_folds: int
-    dtype: np.dtype[Any]
+class Summable(Protocol):
+    """Rows whose statistics can be summed; all that most algorithms need."""
 
     def sum(self, statistic: Callable[[Block], S]) -> S:
         """Sum of `statistic` over blocks that together hold every row once."""
 
+
+class RowSource(Summable):
+    """Rows of shape (n, d) with their labels, which can be visited any number of times.
+
+    `n_folds` counts the folds that are held out in turn, without fold 0. `dtype` is the floating-point type of a block.
+    """
+
+    def __init__(self, shape: Sequence[int], labels: RowLabels, dtype: np.dtype[Any]):
+        if len(shape) != 2 or shape[0] != len(labels):
+            raise InputError(f"X of shape {tuple(shape)} does not go with {len(labels)} labels.")
+        self.labels, self.dtype = labels, dtype
+        self.n_rows, self.n_features, self.n_folds = len(labels), int(shape[1]), labels.n_folds
+
     def project(self, directions: Array, centre: Array) -> RowSource:
-        """Rows ``(z − centre) @ directions`` in float64, with the same columns, living where these rows live.
+        """Rows ``(z − centre) @ directions`` in float64, with the same labels, living where these rows live.
 
         One pass over Z; none when `directions` has no column (the labels alone).
         """
+        raise NotImplementedError
 
     def sample(self, most: int, rng: np.random.Generator) -> RowSource:
-        """Random rows that represent all, in memory or where these rows live; see :meth:RowLabels.sample."""
+        """Random rows that represent all (see :meth:`RowLabels.sample`); all of them if they are few.
 
-    def minibatches(self, size: int, rng: np.random.Generator, weighting: Weighting) -> Iterator[Block]:
-        """One epoch of random blocks of `size` rows drawn by `weighting`.
-
-        Equal weights: every row with positive weight once, in random order. Otherwise: as many draws with
-        replacement, with probability proportional to the weight.
+        There are fewer than `most` of a group if they would take more than `MAX_SAMPLE_BYTES`.
         """
+        fitting = MAX_SAMPLE_BYTES // (4 * self.dtype.itemsize * max(1, self.n_features))
+        found = self.labels.sample(max(1, min(most, fitting)), rng)
+        return self if found is None else self._take(*found)
+
+    def _take(self, rows: IntArray, labels: RowLabels) -> RowSource:
+        """A copy of some rows, by increasing number, with labels of their own."""
+        raise NotImplementedError
 
 
 class StackedRows(RowSource):
-    """Rows of `parts`, one after the other.
-
-    Minibatches come from the first part alone: rows that are only ever held out are never trained on.
-    """
+    """Rows of `parts`, one after the other: training rows, then rows that are only ever held out."""
 
     def __init__(self, *parts: RowSource):
         widths = {part.n_features for part in parts}
@@ -208,10 +226,6 @@ class StackedRows(RowSource):
         """Every part sampled."""
         return StackedRows(*(part.sample(most, rng) for part in self.parts))
 
-    def minibatches(self, size: int, rng: np.random.Generator, weighting: Weighting) -> Iterator[Block]:
-        """One epoch over the first part."""
-        return self.parts[0].minibatches(size, rng, weighting)
-
 
 def training_part(rows: RowSource) -> RowSource:
     """The rows to estimate from: all of them, or the training set of a stack."""
@@ -225,89 +239,28 @@ def validation_part(rows: RowSource) -> RowSource:
     return rows.parts[1] if len(rows.parts) == 2 else StackedRows(*rows.parts[1:])
 
 
-#: A block is read twice per evaluation (forward, then transposed product), so it should stay in the cache in between.
-#: Blocks run in threads, so a few thousand rows should be several; smaller ones cost more in overhead than they save.
-BLOCK_BYTES = 3 * 2**19
-#: A d × d result must not cost more than the block.
-MIN_BLOCK_ROWS = 1024
-#: Narrow rows would make blocks of 100,000 rows and temporaries to match.
-MAX_BLOCK_ROWS = 8192
-#: Bytes of a random sample of rows.
-MAX_SAMPLE_BYTES = 2**28
-#: Bytes of drawn rows that are fetched from elsewhere at once, so that not every minibatch costs a transfer.
-MINIBATCH_FETCH_BYTES = 32 * 2**20
+class MemoryRows(RowSource):
+    """Rows of an array of shape (n, d), which may be a memory map; it is visited in blocks and never copied.
 
-
-def slices(n: int, size: int) -> Iterator[slice]:
-    """Rows 0, …, n − 1 in chunks of `size`."""
-    for start in range(0, n, size):
-        yield slice(start, min(start + size, n))
-
-
-class LabelledRows(RowSource):
-    """Base class of rows of shape (n, d) with their labels."""
-
-    def __init__(self, shape: Sequence[int], labels: RowLabels, dtype: np.dtype[Any]):
-        if len(shape) != 2 or shape[0] != len(labels):
-            raise InputError(f"X of shape {tuple(shape)} does not go with {len(labels)} labels.")
-        self.labels, self.dtype = labels, dtype
-        self.n_rows, self.n_features, self.n_folds = len(labels), int(shape[1]), labels.n_folds
-
-    def sample(self, most: int, rng: np.random.Generator) -> RowSource:
-        """Random rows that represent all (see :class:`RowSource`); all of them if they are few.
-
-        There are fewer than `most` of a group if they would take more than `MAX_SAMPLE_BYTES`.
-        """
-        fitting = MAX_SAMPLE_BYTES // (4 * self.dtype.itemsize * max(1, self.n_features))
-        found = self.labels.sample(max(1, min(most, fitting)), rng)
-        return self if found is None else self._take(*found)
-
-    def _take(self, rows: IntArray, labels: RowLabels) -> RowSource:
-        """Some rows, by increasing number, with labels of their own."""
-        raise NotImplementedError
-
-    def _fetched_minibatches(
-        self, size: int, rng: np.random.Generator, weighting: Weighting, fetch: Callable[[IntArray], Array]
-    ) -> Iterator[Block]:
-        """One epoch of random blocks: drawn here, their rows fetched from elsewhere by number, many at a time."""
-        numbers = MemoryRows(np.arange(self.n_rows, dtype=np.float64)[:, None], self.labels)
-        drawn = numbers.minibatches(size, rng, weighting)
-        at_once = max(1, MINIBATCH_FETCH_BYTES // max(1, size * self.n_features * self.dtype.itemsize))
-        while blocks := list(islice(drawn, at_once)):
-            rows = [block.z[:, 0].astype(np.int64) for block in blocks]
-            z = fetch(np.concatenate(rows))
-            for block, own in zip(blocks, np.split(z, np.cumsum([len(r) for r in rows])[:-1]), strict=True):
-                yield replace(block, z=own)
-
-
-class MemoryRows(LabelledRows):
-    """Rows of an array of shape (n, d); the array is never copied.
-
-    float16 has no fast products: its rows become float32 block by block.
+    float16 has no fast products, and whole numbers none: these rows become floats block by block.
     """
 
     def __init__(self, z: Array, labels: RowLabels, *, block_rows: int | None = None):
-        super().__init__(z.shape, labels, np.promote_types(z.dtype, np.float32))
-        self.z = z
+        least = np.float32 if z.dtype.kind == "f" else np.float64
+        super().__init__(z.shape, labels, np.promote_types(z.dtype, least))
+        self.z = np.asarray(z)  # slices of a memory map are slow to make
         if block_rows is None:
             copied = z.dtype != self.dtype  # halve the block if it is converted, since the copy needs cache too
-            row_bytes = max(1, z.shape[1] * self.dtype.itemsize) * (2 if copied else 1)
+            row_bytes = max(1, self.n_features * self.dtype.itemsize) * (2 if copied else 1)
             block_rows = min(MAX_BLOCK_ROWS, max(MIN_BLOCK_ROWS, BLOCK_BYTES // row_bytes))
-        self._block_rows = block_rows
+        self._blocks = list(slices(self.n_rows, block_rows))
 
-    def _slices(self) -> Iterator[slice]:
-        return slices(self.n_rows, self._block_rows)
-
-    def _read(self, rows: Any) -> Array:
+    def _read(self, rows: slice) -> Array:
         return self.z[rows].astype(self.dtype, copy=False)
 
     def sum(self, statistic: Callable[[Block], S]) -> S:
         """Sum of `statistic` over blocks of rows, added up in row order."""
-
-        def of_block(rows: slice) -> S:
-            return statistic(self.labels.block(self._read(rows), rows))
-
-        return add_up(map_blocks(of_block, list(self._slices())))
+        return add_up(map_blocks(lambda rows: statistic(self.labels.block(self._read(rows), rows)), self._blocks))
 
     def project(self, directions: Array, centre: Array) -> MemoryRows:
         """Rows ``(z − centre) @ directions`` in float64, in memory."""
@@ -322,49 +275,15 @@ class MemoryRows(LabelledRows):
             if not far:
                 out -= offset
 
-        blocks = list(self._slices())
         if projected.size:
-            fill(blocks[0], far=False)
-            reach, spread = np.abs(directions.T) @ np.abs(centre), projected[:, blocks[0]].std(axis=1)
+            fill(self._blocks[0], far=False)
+            reach, spread = np.abs(directions.T) @ np.abs(centre), projected[:, self._blocks[0]].std(axis=1)
             far = bool(np.any(reach > MAX_UNCENTRED_DISTANCE * spread))
-            deque(map_blocks(lambda rows: fill(rows, far), blocks if far else blocks[1:]), maxlen=0)
+            deque(map_blocks(lambda rows: fill(rows, far), self._blocks[0 if far else 1 :]), maxlen=0)
         return MemoryRows(projected.T, self.labels)
 
-    def _take(self, rows: IntArray, labels: RowLabels) -> RowSource:
-        return _SampledRows(self.z, rows, labels)
-
-    def minibatches(self, size: int, rng: np.random.Generator, weighting: Weighting) -> Iterator[Block]:
-        """One epoch of random blocks (see :class:`RowSource`)."""
-        weight = self.labels.weight * weighting.factor[self.labels.cell]
-        order = np.flatnonzero(weight > 0)
-        if not len(order):
-            raise InputError("No row has a positive weight, so there are no minibatches.")
-        chosen = weight[order]
-        if np.ptp(chosen) > 1e-12 * chosen.max():
-            order = rng.choice(order, size=len(order), p=chosen / chosen.sum())
-        else:
-            order = rng.permutation(order)
-        for start in range(0, len(order), size):
-            rows = order[start : start + size]
-            yield self.labels.block(self._read(rows), rows)
-
-
-class _SampledRows(MemoryRows):
-    """Some rows of an array, by number; gathered block by block when they are visited, so that there is no copy."""
-
-    def __init__(self, z: Array, rows: IntArray, labels: RowLabels):
-        super().__init__(np.broadcast_to(z[:1], (len(rows), z.shape[1])), labels)
-        self._all, self._rows = z, rows
-
-    def _read(self, rows: Any) -> Array:
-        return self._all[self._rows[rows]].astype(self.dtype, copy=False)
-
-
-class Summable(Protocol):
-    """Rows whose statistics can be summed; all that most algorithms need."""
-
-    def sum(self, statistic: Callable[[Block], S]) -> S:
-        """Sum of `statistic` over blocks that together hold every row once."""
+    def _take(self, rows: IntArray, labels: RowLabels) -> MemoryRows:
+        return MemoryRows(self.z[rows], labels)
 
 
 class GroupedRows(Summable):
@@ -383,20 +302,20 @@ class GroupedRows(Summable):
         lines = [z.T[start : start + folds].ravel().take(places) for start in range(0, z.shape[1], folds)]
         self._z = np.stack(lines).T
 
-    def _blocks(self) -> Iterator[tuple[int, slice]]:
-        for group, (start, stop) in enumerate(zip([0, *self._ends[:-1]], self._ends, strict=True)):
-            for rows in slices(stop - start, MAX_BLOCK_ROWS):
-                yield group, slice(start + rows.start, start + rows.stop)
-
     def sum(self, statistic: Callable[[Block], S]) -> S:
         """Sum of `statistic` over blocks of rows of one group."""
+        blocks = [
+            (group, slice(start + rows.start, start + rows.stop))
+            for group, (start, stop) in enumerate(zip([0, *self._ends[:-1]], self._ends, strict=True))
+            for rows in slices(stop - start, MAX_BLOCK_ROWS)
+        ]
 
         def of_block(where: tuple[int, slice]) -> S:
             group, rows = where
             targets = np.array([[group & 1], [group >> 1]], dtype=np.float64)
             return statistic(Block(self._z[rows], targets, np.array([4 + group]), self._weight[rows]))
 
-        return add_up(map_blocks(of_block, list(self._blocks())))
+        return add_up(map_blocks(of_block, blocks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,3 +329,51 @@ class MappedRows(Summable):
         """Sum of `statistic` over the computed rows."""
         function = self.function  # a local, since a statistic is sent to the rows, and `self` holds them all
         return self.rows.sum(lambda block: statistic(replace(block, z=function(block))))
+
+
+# Which source an array needs
+
+
+def backend_of(z: Any) -> Backend:
+    """Backend of an array, from its type alone, so that no library is imported."""
+    return "torch" if is_tensor(z) else "dask" if is_instance(z, "dask") else "memory"
+
+
+def rows_of(z: Array, labels: RowLabels) -> RowSource:
+    """Row source for an array on its backend."""
+    if backend_of(z) == "dask":
+        from unspur.rows.dask import DaskRows
+
+        return DaskRows(z, labels)
+    if backend_of(z) == "torch" and not _numpy_sees(z):
+        from unspur.rows.torch import TorchRows
+
+        return TorchRows(z, labels)
+    return MemoryRows(to_numpy(z), labels)
+
+
+def _numpy_sees(z: Any) -> bool:
+    """Whether NumPy can share a tensor's memory; NumPy is then quicker and needs no second thread pool."""
+    return bool(z.device.type == "cpu" and str(z.dtype) != "torch.bfloat16")
+
+
+def persisted(z: Array) -> Array:
+    """The same rows; chunks of a Dask array are computed once and kept as long as the result is."""
+    if backend_of(z) != "dask":
+        return z
+    from unspur.rows.dask import persist_rows
+
+    return persist_rows(z)
+
+
+def to_host(*given: Any) -> tuple[Any, ...]:
+    """Labels or weights as NumPy arrays on the host; Dask collections are computed together, once."""
+    given = tuple(
+        dict(zip(value, to_host(*value.values()), strict=True)) if isinstance(value, Mapping) else value
+        for value in given
+    )
+    if any(backend_of(value) == "dask" for value in given):
+        from unspur.rows.dask import compute_together
+
+        given = compute_together(given)
+    return tuple(map(to_numpy, given))

@@ -6,7 +6,6 @@ at a time, `read_ahead` has the next chunk read meanwhile, and a `Spool` is a te
 
 from __future__ import annotations
 
-import functools
 import mmap
 import os
 import re
@@ -15,7 +14,7 @@ import tempfile
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -28,9 +27,9 @@ from tqdm import tqdm
 
 from unspur._files import remove_abandoned, reserve_space, temporary_name
 from unspur._reading import column_faults, load_npy
-from unspur._typing import Array, BoolArray, IntArray
+from unspur._typing import Array, BoolArray
 from unspur.exceptions import InputError, NotFiniteError, Parameter
-from unspur.rows.source import Block, LabelledRows, MemoryRows, RowLabels, RowSource, S, Weighting, add_up, slices
+from unspur.rows.source import slices
 
 #: Bytes that a fit keeps for each row besides its features: two labels as given, as codes and as targets, which rows
 #: have them, weight, group, cell and fold, and the hash a certificate needs.
@@ -312,10 +311,6 @@ class StoredRows(ABC):
         with closing(self.select(rows).blocks()) as blocks:
             return np.concatenate([z for _, z in blocks])
 
-    def source(self, labels: RowLabels) -> RowSource:
-        """The rows with their labels, for the algorithms."""
-        return FileRows(self, labels)
-
     def blocks(self) -> RowChunks:
         """All rows in order, as pairs of a slice and values (m, d). Close the generator to stop early."""
         self._require_unchanged()
@@ -441,120 +436,6 @@ class StoredRows(ABC):
         )
 
 
-class ConcatenatedRows(StoredRows):
-    """Stored rows and arrays (m, d), one after the other; they share the memory budgets of the stored ones."""
-
-    _keeps_copy = False  # the parts do
-
-    def __init__(self, *parts: StoredRows | Array):
-        stored = [part for part in parts if isinstance(part, StoredRows)]
-        self._parts = parts
-        self.shape = (sum(map(len, parts)), parts[0].shape[1])
-        self.dtype = np.result_type(np.float32, *(part.dtype for part in parts))
-        self.feature_names, self.column_names = stored[0].feature_names, []
-        copies = sum(part.nbytes for part in stored if part._keeps_copy and part._fits)
-        self.budget = Budget(
-            sum(part.budget.total for part in stored) - copies,
-            self.shape[0],
-            max(part.budget.row_bytes for part in stored),
-            sum(part.budget.overhead for part in stored),
-        )
-        super().__init__([path for part in stored for path in part._paths], scratch=stored[0]._scratch)
-        self._initial_state = tuple(state for part in stored for state in part._initial_state)
-
-    def _chunks(self) -> RowChunks:
-        start = 0
-        for part in self._parts:
-            blocks = part.blocks() if isinstance(part, StoredRows) else _one_chunk(part)
-            with closing(blocks):
-                for rows, z in blocks:
-                    yield slice(start + rows.start, start + rows.stop), z.astype(self.dtype, copy=False)
-            start += len(part)
-
-    def _chunks_ahead(self) -> RowChunks:
-        return self._chunks()  # the parts read ahead
-
-    def check(self) -> None:
-        """Check the stored parts; arrays were checked when they were passed."""
-        for part in self._parts:
-            if isinstance(part, StoredRows):
-                part.check()
-
-    def location_of(self, row: int) -> str:
-        """Where the row is in its part."""
-        for part in self._parts:
-            if row < len(part):
-                return part.location_of(row) if isinstance(part, StoredRows) else f"row {row} of an array"
-            row -= len(part)
-        raise IndexError(row)
-
-    def _whole_column(self, name: str) -> Array:
-        raise NotImplementedError(name)  # there are none
-
-
-def _one_chunk(z: Array) -> RowChunks:
-    yield slice(0, len(z)), z
-
-
-class FileRows(LabelledRows):
-    """Stored rows with their labels; travels between processes as paths."""
-
-    def __init__(self, stored: StoredRows, labels: RowLabels):
-        super().__init__(stored.shape, labels, stored.dtype)
-        self._stored = stored
-
-    def check(self) -> None:
-        """Raise an error unless the files are whole and all rows finite (see :meth:`StoredRows.check`)."""
-        self._stored.check()
-
-    def sum(self, statistic: Callable[[Block], S]) -> S:
-        """Sum of `statistic` over blocks of rows, in row order."""
-        with closing(self._stored.blocks()) as blocks:
-            # What was read are rows in memory, which know what size of block the processor likes.
-            parts = (MemoryRows(z, self.labels.select(rows)).sum(statistic) for rows, z in blocks)
-            return add_up(parts)
-
-    def project(self, directions: Array, centre: Array) -> RowSource:
-        """Rows ``(z − centre) @ directions`` in float64: in memory if the budget allows, else in a temporary file."""
-        n, k = self.n_rows, directions.shape[1]
-        if 8 * n * k <= self._stored.budget.room:
-            out = np.empty((k, n)).T  # each column contiguous: they are often used one by one
-            spool = None
-        else:
-            what = f"Projecting {n:,} rows onto {k} directions"
-            spool = Spool((n, k), np.float64, what, self._stored._scratch)
-            out = spool.array
-        if k:
-            with closing(self._stored.blocks()) as blocks:
-                for rows, z in blocks:
-                    for start in range(0, len(z), step := max(1, MAX_PROJECTED_BYTES // (8 * k))):
-                        here = slice(rows.start + start, min(rows.start + start + step, rows.stop))
-                        part = MemoryRows(z[start : start + step], self.labels.select(here))
-                        out[here] = part.project(directions, centre).z
-        if spool is None:
-            return MemoryRows(out, self.labels)
-        options: dict[str, Any] = {"progress": self._stored._progress, "scratch": self._stored._scratch}
-        total = self._stored.budget.total
-        return FileRows(StoredNpy(spool.path, memory=total, spool=spool, **options), self.labels)
-
-    def _take(self, rows: IntArray, labels: RowLabels) -> RowSource:
-        """Some rows, by one pass over the files: in memory if the budget allows, else in a temporary file."""
-        shape, start = (len(rows), self.n_features), 0
-        fits = shape[0] * shape[1] * self.dtype.itemsize <= self._stored.budget.room
-        spool = None if fits else Spool(shape, self.dtype, "A sample of the rows", self._stored._scratch)
-        out = np.empty(shape, self.dtype) if spool is None else spool.array
-        with closing(self._stored.blocks()) as blocks:
-            for here, z in blocks:
-                stop = start + int(np.searchsorted(rows[start:], here.stop))
-                out[start:stop] = z[rows[start:stop] - here.start]
-                start = stop
-        return MemoryRows(out, labels) if spool is None else MemmapRows(spool.path, labels, spool=spool)
-
-    def minibatches(self, size: int, rng: np.random.Generator, weighting: Weighting) -> Iterator[Block]:
-        """One epoch of random blocks (see :class:`RowSource`), drawn as rows in memory are, with a copy of the rows."""
-        return MemoryRows(self._stored.random_access_copy(), self.labels).minibatches(size, rng, weighting)
-
-
 def _mask(rows: Any, n: int) -> BoolArray:
     """Mask (n,) of rows given by a mask, a slice with a positive step or an increasing index."""
     if isinstance(rows, slice):
@@ -594,39 +475,6 @@ def open_npy(path: str | PathLike[str]) -> np.memmap[Any, Any]:
         shape, kind = getattr(mapped, "shape", None), getattr(mapped, "dtype", type(mapped).__name__)
         raise InputError(f"{path} holds {kind} of shape {shape}; rows must be numbers of shape (n, d).")
     return mapped
-
-
-class MemmapRows(MemoryRows):
-    """Rows of a ``.npy`` file; travels between processes as its path.
-
-    `mapped` is the file's map where one is open already: it stays valid should the name come to mean another file.
-    `spool` is the owner of a temporary file.
-    """
-
-    def __init__(
-        self,
-        path: str | PathLike[str],
-        labels: RowLabels,
-        *,
-        block_rows: int | None = None,
-        mapped: np.memmap[Any, Any] | None = None,
-        spool: Spool | None = None,
-    ):
-        self.path, self._spool = Path(path).absolute(), spool
-        super().__init__(open_npy(path) if mapped is None else mapped, labels, block_rows=block_rows)
-
-    def _slices(self) -> Iterator[slice]:
-        turn, asked = 0, prefetch(self.z, 0, MAX_CHUNK_BYTES)
-        for rows in super()._slices():
-            if rows.start >= turn:
-                turn, asked = asked, prefetch(self.z, asked, MAX_CHUNK_BYTES)
-            yield rows
-
-    def _take(self, rows: IntArray, labels: RowLabels) -> RowSource:
-        return MemoryRows(self.z[rows], labels)  # copied, so that the file is not searched for them at each visit
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return functools.partial(MemmapRows, block_rows=self._block_rows), (str(self.path), self.labels)
 
 
 class StoredNpy(StoredRows):
@@ -726,15 +574,3 @@ def prefetch(z: Array, row: int, size: int) -> int:
         with suppress(OSError, ValueError):  # a hint, no more
             mapped.madvise(mmap.MADV_WILLNEED, first, before + stop * row_bytes - first)
     return stop
-
-
-def file_behind(z: Array) -> str | None:
-    """Path of the ``.npy`` file that an array maps as a whole and read-only, or None."""
-    if not isinstance(z, np.memmap) or z.filename is None or z.mode != "r" or not str(z.filename).endswith(".npy"):
-        return None
-    try:
-        whole = open_npy(z.filename)
-    except (InputError, OSError):
-        return None
-    same = whole.shape == z.shape and whole.dtype == z.dtype and whole.offset == z.offset
-    return str(z.filename) if same and whole.strides == z.strides else None

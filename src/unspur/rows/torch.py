@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -16,77 +16,65 @@ from unspur.rows.source import (
     MAX_UNCENTRED_DISTANCE,
     MIN_BLOCK_ROWS,
     Block,
-    LabelledRows,
     RowLabels,
+    RowSource,
     S,
-    Weighting,
     add_up,
     slices,
 )
 
 #: Bytes of a float64 block on a device: large enough to hide kernel launches, and small beside Z.
 DEVICE_BLOCK_BYTES = 2**27
-#: Most rows of a block on a device: temporaries of narrow rows are larger than the rows themselves.
-MAX_DEVICE_BLOCK_ROWS = 2**20
-#: Rows of a block that is only multiplied with (see `TorchRows.sum`).
-THIN_BLOCK_ROWS = 2**22
+#: Most rows of a block on a device, and rows of a block that is only multiplied: temporaries of narrow rows are large.
+MAX_DEVICE_BLOCK_ROWS, THIN_BLOCK_ROWS = 2**20, 2**22
 
 
-class TorchRows(LabelledRows):
+class TorchRows(RowSource):
     """Rows of a tensor of shape (n, d), float64, float32, float16 or bfloat16; never copied, never moved.
 
-    float16 and bfloat16 rows become float32 block by block. Columns go to the device once, when they are first needed.
-    A sum is added up on the device and comes to the host when it is complete: the one time that it waits for the
-    device. Products of float32 are products of float32, whatever precision the user allows networks.
+    Labels go to the device once, when they are first needed. A sum is added up on the device and comes to the host when
+    it is complete. Products of float32 are products of float32, whatever precision the user allows networks.
     """
 
     def __init__(self, z: torch.Tensor, labels: RowLabels, *, block_rows: int | None = None):
         super().__init__(z.shape, labels, np.dtype(np.float64 if z.dtype == torch.float64 else np.float32))
-        self._z = z.detach()
-        self._placed: RowLabels | None = None
-        width = max(1, self.n_features)
-        if block_rows is not None:
-            self._block_rows = self._thin_rows = block_rows
-        elif z.device.type == "cpu":
-            fitting = BLOCK_BYTES // (width * self.dtype.itemsize)
-            self._block_rows = self._thin_rows = min(MAX_BLOCK_ROWS, max(MIN_BLOCK_ROWS, fitting))
-        else:
-            self._block_rows = min(MAX_DEVICE_BLOCK_ROWS, max(MIN_BLOCK_ROWS, DEVICE_BLOCK_BYTES // (8 * width)))
-            self._thin_rows = THIN_BLOCK_ROWS if z.dtype.itemsize >= 4 else self._block_rows
+        self._z, width = z.detach(), max(1, self.n_features)
+        self._kind = torch.float64 if z.dtype == torch.float64 else torch.float32
+        if block_rows is None and z.device.type == "cpu":
+            block_rows = min(MAX_BLOCK_ROWS, max(MIN_BLOCK_ROWS, BLOCK_BYTES // (width * self.dtype.itemsize)))
+        fitting = min(MAX_DEVICE_BLOCK_ROWS, max(MIN_BLOCK_ROWS, DEVICE_BLOCK_BYTES // (8 * width)))
+        self._block_rows = block_rows or fitting
+        #: Half precision is multiplied as it is where the device can; elsewhere a block of it is a copy, and smaller.
+        self._as_stored = z.dtype.itemsize >= 4 or multiplies_halves(z.device.type, z.dtype)
+        self._thin_rows = block_rows or (THIN_BLOCK_ROWS if self._as_stored else fitting)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_placed": None}
-
-    @property
-    def _work(self) -> torch.dtype:
-        return torch.float64 if self._z.dtype == torch.float64 else torch.float32
-
-    @property
+    @cached_property
     def _beside(self) -> RowLabels:
-        """The labels on the device."""
-        if self._placed is None:
-            targets, cell, weight = (
-                _moved(column, self._z.device) for column in (self.labels.targets, self.labels.cell, self.labels.weight)
-            )
-            self._placed = RowLabels(targets, cell, weight, self.n_folds)  # type: ignore[arg-type]
-        return self._placed
+        """The labels on the device; a label that is one number for all rows is sent as one number."""
 
-    def _read(self, rows: Any) -> torch.Tensor:
-        return self._z[rows].to(self._work)
+        def moved(column: Array) -> torch.Tensor:
+            same = column.size > 1 and not any(column.strides)
+            values = np.array(column[(slice(1),) * column.ndim] if same else column)  # torch warns of read-only ones
+            return torch.from_numpy(values).to(self._z.device).expand(column.shape)
+
+        given = self.labels
+        return RowLabels(moved(given.targets), moved(given.cell), moved(given.weight), given.n_folds)  # type: ignore[arg-type]
+
+    def _read(self, rows: slice) -> torch.Tensor:
+        return self._z[rows].to(self._kind)
 
     def sum(self, statistic: Callable[[Block], S]) -> S:
-        """Sum of `statistic` over blocks of rows, in row order; added up on the device, one transfer to the host.
+        """Sum of `statistic` over blocks of rows, in row order; added up on the device.
 
-        A statistic that is `thin` makes no copy of the rows and gets large blocks, on a GPU also of half precision.
+        A statistic that is `thin` makes no copy of the rows and gets large blocks, of half precision if possible.
         """
         thin = bool(getattr(statistic, "thin", False))
-        plain = thin and self._z.dtype.itemsize < 4 and multiplies_halves(str(self._z.device), self._z.dtype)
-        size = self._thin_rows if thin else self._block_rows
+        read = self._z.__getitem__ if thin and self._as_stored else self._read
+        blocks = (
+            self._beside.block(read(rows), rows)
+            for rows in slices(self.n_rows, self._thin_rows if thin else self._block_rows)
+        )
         with exact_products(self._z):
-            blocks = (
-                self._beside.block(self._z[rows] if plain else self._read(rows), rows)
-                for rows in slices(self.n_rows, size)
-            )
             result: S = result_to_host(add_up(map(statistic, blocks)))
         return result
 
@@ -97,12 +85,12 @@ class TorchRows(LabelledRows):
             with exact_products(self._z):
                 self._fill(projected, to_device_like(directions, projected), to_device_like(centre, projected))
         source = TorchRows(projected.T, self.labels)
-        source._placed = self._beside
+        source.__dict__["_beside"] = self._beside
         return source
 
     def _fill(self, projected: torch.Tensor, directions: torch.Tensor, centre: torch.Tensor) -> None:
         """Write the projected rows, centred before the product where they lie far from zero, else after."""
-        vectors, shift = directions.to(self._work), centre.to(self._work)
+        vectors, shift = directions.to(self._kind), centre.to(self._kind)
         offset = (centre @ directions)[:, None]
 
         def plain(rows: slice) -> torch.Tensor:
@@ -112,27 +100,8 @@ class TorchRows(LabelledRows):
         reach = directions.abs().T @ centre.abs()
         # Decided once, on the first block, so that there is one wait for the device and not one for every block.
         far = bool((reach > MAX_UNCENTRED_DISTANCE * first.std(1, correction=0)).any())
-        size = self._block_rows if far else self._thin_rows
-        for rows in slices(self.n_rows, size):
-            # A large common offset takes digits of the product with it: centre the rows first.
+        for rows in slices(self.n_rows, self._block_rows):
             projected[:, rows] = ((self._read(rows) - shift) @ vectors).T if far else plain(rows)
 
     def _take(self, rows: IntArray, labels: RowLabels) -> TorchRows:
         return TorchRows(self._z[torch.as_tensor(rows, device=self._z.device)], labels)
-
-    def minibatches(self, size: int, rng: np.random.Generator, weighting: Weighting) -> Iterator[Block]:
-        """One epoch of random blocks (see :class:`RowSource`), on the host: drawn here, fetched many at a time.
-
-        A batch is so small that a device takes longer to be told what to do than a processor takes to do it.
-        """
-        return self._fetched_minibatches(
-            size, rng, weighting, lambda rows: self._read(torch.as_tensor(rows, device=self._z.device)).cpu().numpy()
-        )
-
-
-def _moved(column: Array, device: torch.device) -> torch.Tensor:
-    """A column on the device; a broadcast column is sent as one number."""
-    same = column.size > 1 and not any(column.strides)
-    values = np.array(column[(slice(1),) * column.ndim] if same else column)  # torch warns of what cannot be written
-    placed = torch.from_numpy(values).to(device)
-    return placed.expand(column.shape) if same else placed

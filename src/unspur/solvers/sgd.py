@@ -11,14 +11,15 @@ Conventions
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
 
 from unspur._typing import Array, FloatArray
-from unspur.rows import CONCEPT, MAIN, Block, RowSource, Weighting
+from unspur.exceptions import InputError
+from unspur.rows import CONCEPT, MAIN, Block, MemoryRows, RowSource, Weighting, training_part
 from unspur.solvers.descent import Outcome
 from unspur.solvers.logistic import CellLosses, FitOutcome, LinearLogits, LinearModel, LogisticLosses, loss_and_residual
 from unspur.solvers.orthogonal_pair import Pair
@@ -84,7 +85,7 @@ def _run(
     with np.errstate(over="ignore", invalid="ignore"):  # a learning rate that diverges is an outcome
         while epoch < settings.max_epochs and waited < settings.patience:
             epoch += 1
-            for block in rows.minibatches(settings.batch_size, rng, weighting):
+            for block in minibatches(rows, settings.batch_size, rng, weighting):
                 slopes = gradient(parameters, block)
                 velocity = tuple(settings.momentum * v + g for v, g in zip(velocity, slopes, strict=True))
                 parameters = tuple(p - settings.learning_rate * v for p, v in zip(parameters, velocity, strict=True))
@@ -269,3 +270,20 @@ def _layer_outcome(run: _Run, at_start: float, at_end: float, chance: float, set
             f"{chance:.3g} by chance"
         )
     return FitOutcome(improved, reason, run.value, float("nan"), run.epochs, "Lower learning_rate.")
+
+
+def minibatches(rows: RowSource, size: int, rng: np.random.Generator, weighting: Weighting) -> Iterator[Block]:
+    """One epoch of random blocks of `size` rows in memory, drawn by `weighting`."""
+    part = training_part(rows)
+    if not isinstance(part, MemoryRows):
+        raise InputError("SGD draws rows at random, so they must be in memory.")
+    weight = part.labels.weight * weighting.factor[part.labels.cell]
+    order = np.flatnonzero(weight > 0)
+    chosen = weight[order]
+    if np.ptp(chosen) > 1e-12 * chosen.max():
+        order = rng.choice(order, size=len(order), p=chosen / chosen.sum())
+    else:
+        order = rng.permutation(order)
+    for start in range(0, len(order), size):
+        some = order[start : start + size]
+        yield part.labels.block(part.z[some].astype(part.dtype, copy=False), some)

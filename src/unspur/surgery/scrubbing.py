@@ -44,7 +44,6 @@ from unspur.removers.concepts import balanced_weights, indicators, read_concepts
 from unspur.removers.leace import LEACE, ClosedFormRemover, ConceptRemover, fit_moments
 from unspur.removers.seen_rows import SeenRows, merged_fingerprints
 from unspur.rows import RowLabels, rows_of
-from unspur.rows.stored import Spool, StoredNpy
 from unspur.solvers.statistics import Covariances
 from unspur.surgery.activations import (
     IGNORED,
@@ -235,30 +234,29 @@ def _group_weights(survey: Survey, balance: str, classes: tuple[Any, ...], task:
 
 
 def _fit_stored(remover: Any, survey: Survey, visits: Iterator[tuple[Batch, Any]]) -> Remover:
-    """Fit a remover that goes over the rows many times: they are written to a temporary file."""
-    spool, filled = None, 0
+    """Fit a remover that goes over the rows many times: they are brought to the host."""
+    Z, filled = None, 0
     concepts: list[Array] = []
     tasks: list[Array] = []
     sequences: list[Array] = []
     for batch, rows in visits:
         host = to_numpy(rows)
-        if spool is None:
-            spool = Spool((survey.rows, host.shape[1]), host.dtype, "The activations of a layer")
+        if Z is None:
+            Z = np.empty((survey.rows, host.shape[1]), host.dtype)
         if filled + len(batch) > survey.rows:
             raise InputError(_CHANGING.format(f"more than {survey.rows:,}", survey.rows))
-        spool.array[filled : filled + len(batch)] = host
+        Z[filled : filled + len(batch)] = host
         filled += len(batch)
         concepts.append(batch.concept)
         tasks.append(batch.y)
         sequences.append(batch.sequence)
-    if spool is None or filled < survey.rows:
+    if Z is None or filled < survey.rows:
         raise InputError(_CHANGING.format(f"{filled:,}", survey.rows))
-    spool.array.flush()
     y = None if batch.y is None else np.concatenate(tasks)
     options = {}
     if batch.pooling == "tokens" and "clusters" in signature(remover.fit).parameters:
         options["clusters"] = np.concatenate(sequences)  # tokens of one sequence are not independent
-    remover.fit(StoredNpy(spool.path, spool=spool), y, concept=np.concatenate(concepts), **options)
+    remover.fit(Z, y, concept=np.concatenate(concepts), **options)
     remover._store_row_hashes(SeenRows(None, remover.training_hash_))  # 40 bytes a row and layer
     fitted: Remover = remover
     return fitted
