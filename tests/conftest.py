@@ -25,7 +25,6 @@ ABOUT = {
     "cli/test_dask_command.py": ("distributed", "pyarrow"),
     "io/test_stored_files.py": ("pyarrow",),
     "rows/test_dask.py": ("dask", "distributed"),
-    "rows/test_parquet.py": ("pyarrow",),
     "rows/test_torch.py": ("torch",),
     "surgery/test_export.py": ("onnx", "onnxruntime", "torch"),
     "surgery/test_hooks.py": ("torch",),

@@ -103,7 +103,7 @@ def _checked_elsewhere(estimator: BaseEstimator, X: Array, *, reset: bool) -> Ar
     """The checks of scikit-learn for rows on a device or on a cluster, without reading them."""
     if backend_of(X) == "dask" and not is_instance(X, "dask", "Array"):
         raise InputError(
-            f"X is a {type(X).__name__} of Dask; pass an array, of a DataFrame X.to_dask_array(lengths=True)."
+            f"X is a {type(X).__name__} of Dask; pass an array, of a DataFrame X.to_dask_array().compute_chunk_sizes()."
         )
     # Integers and booleans become float64, as scikit-learn makes them.
     if backend_of(X) == "torch" and not X.is_floating_point() and not X.is_complex():
