@@ -1,100 +1,114 @@
-"""Unfinished files: whoever is alive keeps theirs, the dead lose them, and the clock is not asked."""
+"""Files are written whole or not at all, and what is damaged is refused in a sentence."""
 
+import json
 import os
-import resource
-import signal
-import subprocess
-import sys
-import time
+import stat
+from contextlib import suppress
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import save_file
 
-from unspur._files import host_id, remove_abandoned, staging_dir, temporary_name, write_artifact
+from unspur._files import FORMAT, atomic, read_artifact, write_artifact
+from unspur.exceptions import ArtifactError, OutputExistsError
 
-HERE = host_id()
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from unspur._files import write_artifact
-import numpy as np
-if sys.argv[2] == "library":  # in the middle of what the library writes
-    import resource
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (900, 900))
-    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-else:
-    Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-write_artifact(sys.argv[1], {"a": np.ones(1000)}, {})
-"""
+ARRAYS, METADATA = {"a": np.arange(6.0).reshape(2, 3), "b": np.ones(2, dtype=np.int64)}, {"kind": "test"}
 
 
-@pytest.fixture
-def dead():
-    """The number of a process that has ended."""
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    return process.pid
+def test_a_file_comes_into_being_when_the_block_ends(tmp_path):
+    path = tmp_path / "table.csv"
+    with atomic(path) as temporary:
+        temporary.write_text("a\n")
+        (temporary.parent / "of a library").touch()
+        assert not path.exists()
+    assert path.read_text() == "a\n"
+    assert list(tmp_path.iterdir()) == [path]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~_umask()
 
 
-@pytest.mark.parametrize("when", ["library", "rename"])
-def test_what_a_killed_process_wrote_is_gone_after_the_next_write(tmp_path, when):
-    path = tmp_path / "a.safetensors"
-    killed = subprocess.run([sys.executable, "-c", KILLED, str(path), when], check=False)
-    assert killed.returncode in (-signal.SIGKILL, -signal.SIGXFSZ)
-    left = list(tmp_path.iterdir())
-    assert left  # control: something is there,
-    assert not path.exists()  # and not under the name of the result
-    write_artifact(path, {"a": np.ones(1000)}, {})
+def _umask():
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def broken(path, error):
+    path.write_text("half")
+    raise error
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_failure_leaves_what_was_there(tmp_path, error):
+    path = tmp_path / "table.csv"
+    path.write_text("old\n")
+    with pytest.raises(type(error)), atomic(path, overwrite=True) as temporary:
+        broken(temporary, error)
+    assert path.read_text() == "old\n"
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_processes_of_a_container_are_not_those_of_its_host(tmp_path, dead, monkeypatch):
-    """A container may be called like its host, or like another one, and sees no processes but its own."""
-    monkeypatch.setattr(os, "readlink", lambda _: "pid:[4026532999]")
-    host_id.cache_clear()
-    try:
-        names = [f".unspur-{dead}-00-{HERE}.tmp", f".unspur-{dead}-00-{host_id()}.tmp"]
-        for name in names:
-            (tmp_path / name).touch()
-        remove_abandoned(tmp_path)
-        assert [path.name for path in tmp_path.iterdir()] == names[:1]
-    finally:
-        host_id.cache_clear()
-
-
-def test_age_does_not_tell_the_living_from_the_dead(tmp_path, dead):
-    alive = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    try:
-        kept = [f".unspur-{alive.pid}-00-{HERE}.tmp", f".unspur-{dead}-00-elsewhere.tmp", temporary_name(), ".mine.tmp"]
-        gone = [
-            f".unspur-{dead}-00-{HERE}.tmp",
-            f".unspur-{os.getpid()}-00-{HERE}.tmp",
-            f".unspur-{dead}-01-{HERE}.tmp",
-        ]
-        for name in (*kept, *gone[:2]):
-            (tmp_path / name).touch()
-        (tmp_path / gone[2]).mkdir()
-        (tmp_path / gone[2] / "half").touch()
-        for name, then in ((kept[0], 0.0), (kept[1], time.time() + 1e7), (kept[2], 0.0), (gone[0], time.time() + 1e7)):
-            os.utime(tmp_path / name, (then, then))
-        remove_abandoned(tmp_path)
-        assert {path.name for path in tmp_path.iterdir()} == set(kept)
-    finally:
-        alive.communicate(b"\n")
-
-
-def test_a_folder_that_cannot_be_written_is_told_by_the_name_of_the_result(tmp_path):
-    missing = tmp_path / "not there" / "rows.npy"
-    with pytest.raises(FileNotFoundError) as told, staging_dir(missing):
+def test_nothing_is_replaced_unasked(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("old\n")
+    with pytest.raises(OutputExistsError, match="overwrite"), atomic(path):
         pass
-    assert told.value.filename == str(missing)
+    with pytest.raises(OutputExistsError, match="no file"), atomic(tmp_path, overwrite=True):
+        pass
+    with pytest.raises(FileNotFoundError, match="not there"), atomic(tmp_path / "not there" / "table.csv"):
+        pass
+    link = tmp_path / "link.csv"
+    link.symlink_to(path)
+    with atomic(link, overwrite=True) as temporary:
+        temporary.write_text("new\n")
+    assert link.is_symlink()
+    assert path.read_text() == "new\n"
 
 
-@pytest.fixture
-def small_files():
-    """No file may grow beyond 2,000 bytes."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+def test_an_artifact_comes_back(tmp_path):
+    path = tmp_path / "a.safetensors"
+    write_artifact(path, ARRAYS, METADATA)
+    arrays, metadata = read_artifact(path)
+    assert metadata == {"format": FORMAT, **METADATA}
+    for name, array in ARRAYS.items():
+        np.testing.assert_array_equal(arrays[name], array)
+
+
+def test_shapes_are_checked_before_arrays_are_read(tmp_path):
+    path, seen = tmp_path / "a.safetensors", []
+    write_artifact(path, ARRAYS, METADATA)
+    read_artifact(path, lambda metadata, shapes: seen.append((metadata["kind"], shapes)))
+    assert seen == [("test", {"a": ("F64", 2, 3), "b": ("I64", 2)})]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "header", "said"),
+    [
+        (ARRAYS, None, "not one that unspur wrote"),
+        (ARRAYS, "[]", "not one that unspur wrote"),
+        (ARRAYS, "{", "not a readable file"),
+        (ARRAYS, json.dumps({"format": FORMAT + 1}), "later version"),
+        (ARRAYS, json.dumps({"format": 1}), "version 0.1.*fit again"),
+        ({"a": np.array([np.nan])}, json.dumps({"format": FORMAT}), "NaN or infinity in 'a'"),
+    ],
+)
+def test_other_files_are_refused(tmp_path, arrays, header, said):
+    path = tmp_path / "a.safetensors"
+    save_file(arrays, path, metadata=None if header is None else {"unspur": header})
+    with pytest.raises(ArtifactError, match=said):
+        read_artifact(path)
+    with pytest.raises(ArtifactError, match="no file"):
+        read_artifact(tmp_path / "b.safetensors")
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(min_value=0), st.binary(max_size=20), st.booleans())
+def test_a_damaged_file_is_read_or_refused_by_one_error(tmp_path_factory, place, change, cut):
+    path = tmp_path_factory.mktemp("files") / "a.safetensors"
+    write_artifact(path, ARRAYS, METADATA)
+    whole = path.read_bytes()
+    start = place % len(whole)
+    path.write_bytes(whole[:start] + change + (b"" if cut else whole[start + len(change) :]))
+    with suppress(ArtifactError):
+        read_artifact(path)

@@ -7,13 +7,11 @@ import warnings
 import numpy as np
 import pytest
 import safetensors.numpy
-from sklearn.base import clone
 
 from tests.optional import pandas as pd
 from tests.probing import quick_probes
-from unspur import INLP, JSE, LEACE, RLACE, SAL, SPLINCE, PaperVariant, RobustClassifier, load
-from unspur._files import MAX_HEADER_BYTES, write_artifact
-from unspur.exceptions import ArtifactError, InputError
+from unspur import INLP, JSE, LEACE, RLACE, SAL, SPLINCE, PaperVariant, load
+from unspur.exceptions import ArtifactError
 
 D = 4
 RNG = np.random.default_rng(0)
@@ -82,7 +80,7 @@ def eye(*columns, d=D):
         ({"right": np.empty((D, 0)), "left": np.empty((D, 0))}, "another subspace than 'spurious'"),
         ({"offset": np.ones(D)}, "inconsistent with its form"),
         ({"main": np.ones((D, 2))}, "orthonormal"),
-        ({"offset": np.full(D, np.nan)}, "'offset' holds NaN"),
+        ({"offset": np.full(D, np.nan)}, "NaN or infinity in 'offset'"),
     ],
 )
 def test_arrays_that_do_not_belong_together_are_refused(sound, tmp_path, changes, says):
@@ -121,8 +119,6 @@ def put(metadata, value, *keys):
         (("form",), "keep", "another subspace than 'main'"),
         (("classes",), [{"a": 1}], "neither a text nor a number"),
         (("classes",), [[["a"]]], "neither a text nor a number"),
-        (("classes",), json.loads("[" * 90 + "]" * 90), "nested too deeply"),
-        (("classes",), [[]] * 600_000, "values, more than the 500,000"),
         (("feature_names",), [1, 2, 3, 4], "is 1, which is of another type"),
         (("feature_names",), ["a", "b"], "2 names for 4 features"),
         (("column_names",), [0, 1], "2 names for 4 features"),
@@ -146,17 +142,6 @@ def test_metadata_that_cannot_be_meant_are_refused(sound, tmp_path, keys, value,
     with pytest.raises(ArtifactError, match=says) as error:
         load(written(tmp_path / "bad.safetensors", arrays, put(metadata, value, *keys)))
     assert len(str(error.value)) < 500
-
-
-def test_a_header_that_is_too_long_is_refused_before_it_is_parsed(sound, tmp_path):
-    arrays, metadata, _ = sound
-    path = tmp_path / "long.safetensors"
-    written(path, arrays, {**metadata, "version": "x" * MAX_HEADER_BYTES})
-    with pytest.raises(ArtifactError, match=r"its header has 8,\d\d\d,\d\d\d bytes"):
-        load(path)
-    with pytest.raises(ArtifactError, match="Use joblib to keep it"):  # nobody writes what nobody reads
-        write_artifact(tmp_path / "new.safetensors", arrays, {**metadata, "version": "x" * MAX_HEADER_BYTES})
-    assert not (tmp_path / "new.safetensors").exists()
 
 
 def test_the_folds_of_all_rows_are_not_saved_as_a_parameter(tmp_path):
@@ -219,25 +204,6 @@ def test_removals_of_many_classes_can_be_read_again(tmp_path):
         leace.fit(z, rng.integers(2, size=400), concept=np.column_stack([concept, concept % 3]))
         leace.save(tmp_path / f"{k}.safetensors")
         np.testing.assert_array_equal(load(tmp_path / f"{k}.safetensors").transform(z), leace.transform(z))
-
-
-@pytest.mark.parametrize("names", [range(4), [2.5, -1, True, 7], [("a", 1), ("a", 2), ("b", 1), ("b", 2)]])
-@pytest.mark.parametrize("estimator", [LEACE(), RobustClassifier(random_state=0)], ids=["LEACE", "RobustClassifier"])
-def test_names_of_columns_that_are_not_text_are_saved_and_checked(estimator, names, tmp_path):
-    rng = np.random.default_rng(0)
-    y, concept = rng.integers(2, size=(2, 300))
-    Z = rng.normal(size=(300, 4)) + 2 * np.column_stack([y, concept, 0 * y, 0 * y])
-    X = pd.DataFrame(Z)
-    X.columns = pd.Index(list(names), dtype=object, tupleize_cols=False)
-    fitted = clone(estimator).fit(X, y, concept=concept)
-    fitted.save(tmp_path / "saved.safetensors")
-    loaded = load(tmp_path / "saved.safetensors")
-    apply = "predict" if isinstance(estimator, RobustClassifier) else "transform"
-    np.testing.assert_allclose(getattr(loaded, apply)(X), getattr(fitted, apply)(X), atol=1e-12)  # the control
-    np.testing.assert_allclose(getattr(loaded, apply)(Z), getattr(fitted, apply)(Z), atol=1e-12)
-    for one in (fitted, loaded):
-        with pytest.raises(InputError, match="are not those of the rows of the fit, in the same order"):
-            getattr(one, apply)(X[X.columns[::-1]])
 
 
 def test_names_that_json_cannot_hold_are_left_out_of_the_file(tmp_path):

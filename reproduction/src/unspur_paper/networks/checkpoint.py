@@ -31,7 +31,7 @@ def save_checkpoint(path: Path, parts: Mapping[str, Mapping[str, Any]], note: Ma
 def load_checkpoint(path: Path) -> tuple[dict[str, dict[str, Array]], dict[str, Any]]:
     """Parts and note of a file."""
     try:
-        arrays, metadata = read_artifact(path)
+        arrays, metadata = read_artifact(path, oldest=1)
     except ArtifactError as error:
         raise ArtifactError(f"{error} {AGAIN}") from error
     if not isinstance(metadata.get("note"), dict):
