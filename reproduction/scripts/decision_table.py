@@ -19,10 +19,10 @@ from statistics import median
 import numpy as np
 from scipy.stats import t as student_t
 
-from unspur.compare import REMOVERS
 from unspur_paper.experiments.metrics import METRICS
 from unspur_paper.experiments.records import Record, canonical, unpack
 from unspur_paper.experiments.reproduce import find_experiments
+from unspur_paper.experiments.variants import REMOVERS
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "reproduction" / "results"
@@ -93,7 +93,7 @@ def table(header: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
 def weights_of(runs: dict[str, Record]) -> str:
     """Which classes a remover gives equal weight; nothing where there is no remover."""
     named = next(iter(runs.values())).spec["remover"]
-    kind = REMOVERS[named["name"]]
+    kind = REMOVERS.get(named["name"])
     return "" if kind is None else WEIGHTS[named.get("balance", kind().balance)]
 
 

@@ -32,7 +32,7 @@ Methods with k labels
                                     few labels
 With all labels, nothing is inferred, and methods with and without have the same figures.
 
-Heads have the grids of `selection.GRIDS`, with the smaller penalties of `selection.HEAD_PENALTIES` if there is only that to
+Heads have the grids of `unspur_paper.experiments.choosing.GRIDS`, with smaller penalties if there is only that to
 choose. A method that cannot be fitted (JSE needs ten held-out rows of each group) has no figure.
 
 Figures
@@ -63,10 +63,11 @@ from sklearn.base import clone
 from unspur import AFR, DFR, ERM, JTT, LEACE, GroupWeighted, RobustClassifier
 from unspur.exceptions import UnspurError
 from unspur.metrics import group_accuracy
-from unspur.selection import GRIDS, HEAD_PENALTIES, tune_head
 from unspur_paper.datasets.resampling import agreeing
 from unspur_paper.embedding.store import EmbeddingStore, is_store
+from unspur_paper.experiments.choosing import GRIDS
 from unspur_paper.experiments.stores import store_folder
+from unspur_paper.experiments.variants import RENAMED
 from unspur_paper.rows import Rows
 
 RESULTS = Path(__file__).parents[1] / "results" / "few-labels.jsonl.xz"
@@ -77,7 +78,12 @@ STRENGTH, DRAWS = 0.9, range(10, 15)
 LABELS: tuple[int | None, ...] = (50, 200, 1000, None)
 #: Training, validation and test rows of pairs.
 PAIRS = (3000, 1000, 4000)
-PENALTY = {"penalty": HEAD_PENALTIES}
+PENALTY = {"penalty": (1.0, 0.1, 0.01, 1e-3, 1e-4, 1e-5, 1e-6)}
+
+
+def _grid(name: str) -> dict[str, Any]:
+    """The grid of a head by the names of its parameters."""
+    return {RENAMED.get(option, option): values for option, values in GRIDS[name].items()}
 
 
 def pairs(number: int, embeddings: Path) -> tuple[Rows, Rows, Rows]:
@@ -112,6 +118,8 @@ def tasks(train: Rows, validation: Rows, number: int) -> Iterator[Task]:
     """Every method with every number of labels."""
 
     def chosen(head: Any, grid: Any, rows: Any, held_out: Any = None) -> tuple[Any, dict[str, Any]]:
+        from unspur.selection import tune_head
+
         found = tune_head(head.set_params(random_state=number), grid, rows, held_out, seed=number)
         return found.head, {"parameters": found.parameters}
 
@@ -120,8 +128,8 @@ def tasks(train: Rows, validation: Rows, number: int) -> Iterator[Task]:
         "ERM": (ERM(), PENALTY),
         "ERM, classes weighted": (ERM(balance="main"), PENALTY),
         "DFR, classes as groups": (DFR(balance="main"), PENALTY),
-        "JTT": (JTT(), GRIDS["JTT"]),
-        "AFR": (AFR(), GRIDS["AFR"]),
+        "JTT": (JTT(), _grid("JTT")),
+        "AFR": (AFR(), _grid("AFR")),
     }
     for method, (head, grid) in free.items():
         yield method, 0, lambda h=head, g=grid: chosen(h, g, unlabelled, held_out)

@@ -63,10 +63,9 @@ from scipy.special import logsumexp
 from scipy.stats import t as student
 from sklearn.base import clone
 
-from unspur import JSE, RobustClassifier, Subspace
+from unspur import JSE, AffineMap, RobustClassifier, Subspace
 from unspur.datasets import embed_images, label_axes, make_photodigits, make_toy
 from unspur.metrics import group_accuracy
-from unspur.subspace import AffineMap
 from unspur_paper.experiments import registry
 from unspur_paper.experiments.draws import draw
 from unspur_paper.experiments.fitting import fit_quietly
