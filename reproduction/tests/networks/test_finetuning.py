@@ -377,7 +377,7 @@ def test_a_folder_with_another_training_is_kept_unless_told_otherwise(models, un
         (given, "main: y instead of concept; in settings: epochs 2 instead of 1"),
         ({"precision": "bfloat16"}, "base: device cpu, float32 instead of cpu, bfloat16"),
     ):
-        message = f"another training: it differs in {what}. Choose another folder, or pass overwrite=True."
+        message = f"another training: it differs in {what}. Choose another folder, or pass --force."
         with pytest.raises(OutputExistsError, match=re.escape(message)):
             tune("image", models["image"], folder, **wrong)
     assert not steps
@@ -653,16 +653,13 @@ def test_labels_may_be_words_and_a_concept_that_is_not_needed_anything(models, t
     tune("image", models["image"], tmp_path / "net", training, examples)
     with pytest.raises(InputError, match="concept has 3 classes"):
         tune("image", models["image"], tmp_path / "other", replace(training, adversary=1.0), examples)
-    examples.labels["y"] = np.where(np.arange(N) < 3, "", np.where(np.arange(N) % 2, "bird", "fish"))
-    with pytest.raises(InputError, match=f"y is missing for 3 of {N} examples; leave those out"):
-        tune("image", models["image"], tmp_path / "other", training, examples)
 
 
 def test_a_network_learns_three_classes_where_it_is_told_that_there_are_three(models, tmp_path):
     examples, training = coloured(120), replace(TRAININGS["image"], epochs=8, adversary=0.0)
     third = np.where(examples.labels["concept"] == 1, 2, examples.labels["y"])
     examples.labels["y"] = third
-    with pytest.raises(InputError, match=r"y has 3 classes \(0, 1, 2\); a network is trained for two"):
+    with pytest.raises(InputError, match="y has 3 classes"):
         tune("image", models["image"], tmp_path / "two", training, examples)
     tune("image", models["image"], tmp_path / "three", training, examples, classes=3)
     parts, _ = load_checkpoint(tmp_path / "three" / NETWORK)
