@@ -260,9 +260,9 @@ def _parquet_files(path: Path) -> Iterator[Any]:
 def _header(path: Path) -> list[str]:
     """The first line of a CSV file; InputError if a column has no name, or two have the same."""
     separator = "\t" if ".tsv" in suffix_of(path) else ","
-    names = pd.read_csv(path, sep=separator, header=None, nrows=1, dtype=str).iloc[0]
-    if names.isna().any():
-        raise InputError(f"{path}: column {int(names.isna().argmax()) + 1} has no name. Name it, or drop it.")
+    names = pd.read_csv(path, sep=separator, header=None, nrows=1, dtype=str, keep_default_na=False).iloc[0]
+    if (names == "").any():
+        raise InputError(f"{path}: column {int((names == '').argmax()) + 1} has no name. Name it, or drop it.")
     if names.duplicated().any():
         raise InputError(f"{path} has several columns {names[names.duplicated()].iloc[0]!r}. Rename or drop them.")
     return list(names)
@@ -309,7 +309,7 @@ def _from_arrow(
     from pyarrow import types as kinds
 
     def is_list(kind: Any) -> bool:
-        return kinds.is_list(kind) or kinds.is_fixed_size_list(kind) or kinds.is_large_list(kind)
+        return bool(kinds.is_list(kind) or kinds.is_fixed_size_list(kind) or kinds.is_large_list(kind))
 
     names = [one.name for one in arrow.schema if is_list(one.type) and one.name not in apart]
     if len(names) > 1:

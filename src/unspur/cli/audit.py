@@ -157,8 +157,9 @@ def _properties(content: dict[str, Any], n: int, progress: bool) -> dict[str, Ar
     from unspur.embed.properties import content_properties
     from unspur.report.views import content_of
 
+    shown: Any = content_of(content.get("pictures"), content.get("texts"), n)
     with tqdm(total=n, desc="properties", disable=not progress, leave=False) as bar:
-        return dict(content_properties(content_of(content.get("pictures"), content.get("texts"), n), bar.update))
+        return dict(content_properties(shown, bar.update))
 
 
 def _write_bins(bins: Path, found: Audit, audited: dict[str, Array], rows: RowOptions, force: bool) -> list[str]:

@@ -81,10 +81,12 @@ def compare_command(
         check_output(csv_file, rows.file, rows.test, rows.validation, force=force)
     parts = with_test_rows(read_parts(rows), seed)
     removers, heads = removers or REMOVER_NAMES, heads or ("ERM", "GroupWeighted")
-    given = [parts[name].rows() if name in parts else None for name in ("training", "test", "validation")]
+    train, test, validation = (
+        parts[name].rows() if name in parts else None for name in ("training", "test", "validation")
+    )
     steps = len(removers) * (1 + len(heads))
     with progress_bar("compare", steps, shown=not as_json and sys.stderr.isatty()) as step:
-        results = compare(*given, removers, heads, seed, balance, step)
+        results = compare(train, test, validation, removers, heads, seed, balance, step)
     if all(result.problem for result in results):
         raise InputError(f"No combination could be evaluated. {' '.join(dict.fromkeys(r.problem for r in results))}")
     if csv_file is not None:

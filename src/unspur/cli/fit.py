@@ -124,8 +124,9 @@ def fitted(method: str, train: Part, validation: Part | None, *, seed: int, verb
     model = kind()
     model.set_params(**_settings(model, {"random_state": seed, "verbose": verbose, **options}))
     if method == RECOMMENDED:
-        folds = {"cv": options["cv"]} if isinstance(options["cv"], int) else {}
-        model = RobustClassifier(model, random_state=seed, **folds)
+        model = RobustClassifier(model, random_state=seed)
+        if isinstance(options["cv"], int):
+            model.set_params(cv=options["cv"])
     with warnings_as_notes():
         return fit_on(model, train, validation)
 

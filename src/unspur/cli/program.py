@@ -59,7 +59,7 @@ class Program(click.Group):
         modules: Mapping[str, str] | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(*arguments, no_args_is_help=False, invoke_without_command=False, **options)
+        super().__init__(*arguments, **options)
         self.sections, self.package, self.modules = sections, package, modules or {}
         self.summaries = {name: line for commands in sections.values() for name, line in commands.items()}
         self.params.append(_debug_option())

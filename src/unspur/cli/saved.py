@@ -91,7 +91,7 @@ def apply(
     from unspur.io import writing
 
     check_output(output, file, removal, force=force)
-    model = load(removal)
+    model: Any = load(removal)
     n = 0
     with writing(output, overwrite=force) as write:
         for table in _tables(model, file, carried, ignore, where, labels):
