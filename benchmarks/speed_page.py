@@ -393,17 +393,14 @@ def _least_gpu_seconds(given: dict[str, Any], evaluations: int, n: int, size: in
 
 def embedding(measured: dict[str, Any]) -> list[str]:
     given = measured["embed"]
-    host = given["host_microseconds_per_picture_in_one_thread"]
     lines = [
         ["the whole of `unspur embed`", f"{given['whole']['pictures_per_second']:,.0f}"],
-        ["the same without digests of the files", f"{given['whole']['without_digests_and_files']:,.0f}"],
         *([f"decoding and scaling, {t} thread{'s' * (t != '1')}", f"{v:,.0f}"] for t, v in given["host"].items()),
         ["copies to the device, and the network", f"{given['device']['copies and network']:,.0f}"],
-        ["the network alone", f"{given['device']['network']:,.0f}"],
     ]
     return [
         f"{given['whole']['pictures']:,} JPEG pictures of {given['size']} pixels ({given['bytes_per_picture'] / 1000:.0f} kB), {given['encoder']}, {given['where']},",
-        f"{given['device_name']} with {given['cores']} cores. Decoding a picture takes {host['open, read and decode'] / 1000:.1f} ms of one core.",
+        f"{given['device_name']} with {given['cores']} cores.",
         "",
         *table("what | pictures a second", lines),
     ]

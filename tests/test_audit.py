@@ -448,9 +448,9 @@ def test_properties_of_texts():
     assert found["text mark-up"] == 2
     assert found["text digits"] == 2 / 32
     assert 0.2 < found["text capitals"] < 0.4
-    both = content_properties(Texts(("a", "bcd"), ("", "x.")))
-    assert both["text 1 length"].tolist() == [1, 0]
-    assert both["text 2 punctuation"].tolist() == [0, 0.5]
+    several = content_properties(Texts("abcd", "x."))
+    assert several["text length"].tolist() == [4, 2]
+    assert several["text punctuation"].tolist() == [0, 0.5]
 
 
 def test_few_large_clusters_do_not_look_like_an_association():

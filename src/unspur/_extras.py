@@ -17,6 +17,7 @@ EXTRAS = {
     "cloudpickle": "dask",
     "dask": "dask",
     "distributed": "dask",
+    "datasets": "encoders",
     "huggingface_hub": "encoders",
     "transformers": "encoders",
     "sentence_transformers": "sentences",

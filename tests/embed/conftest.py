@@ -53,9 +53,9 @@ def crops(photograph, n, *, side=150, seed=0):
 
 
 def save(network, folder):
-    from unspur.embed.huggingface import quietly
+    from unspur.embed.encoders import _quietly
 
-    with quietly():  # writing shows bars as well
+    with _quietly():  # writing shows bars as well
         network.save_pretrained(folder)
     return folder
 

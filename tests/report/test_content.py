@@ -1,13 +1,31 @@
 """What rows are rows of: pictures and texts in all the forms that people have them in."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from tests.embed.strips import Pictures as Examples
 from tests.optional import Image
 from unspur.exceptions import InputError
 from unspur.report.views import ContentSubset, content_of
+
+
+@dataclass
+class Examples:
+    images: list
+    kind: str = "image"
+
+    @property
+    def ids(self):
+        return [f"digit {i}" for i in range(len(self.images))]
+
+    def __len__(self):
+        return len(self.images)
+
+    def __getitem__(self, index):
+        return self.images[index]
+
 
 COLOURS = np.random.default_rng(0).integers(256, size=(4, 6, 5, 3), dtype=np.uint8)
 

@@ -6,9 +6,8 @@ from numpy.testing import assert_array_equal
 
 pytest.importorskip("PIL")
 
-from tests.embed.strips import Pictures
-
 from reproduction.tests.networks.tuning import labels
+from reproduction.tests.strips import Pictures
 from unspur_paper.datasets.squares import Squares, fill, finish, reserve, squares_file
 from unspur_paper.embedding.base import Preparation, resize_and_crop
 from unspur_paper.embedding.examples import as_rgb

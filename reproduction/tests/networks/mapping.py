@@ -8,9 +8,9 @@ import sys
 
 from PIL import Image
 from tests.embed.conftest import crops
-from tests.embed.strips import Pictures, die
 
 from reproduction.tests.networks.tiny import PREPARATION, TinyConv
+from reproduction.tests.strips import Pictures, die
 from unspur_paper.embedding.store import Reduction
 from unspur_paper.networks.maps import opacity, write_maps
 

@@ -23,9 +23,9 @@ pytest.importorskip("resource")
 
 import torch
 from tests.embed.conftest import tiny_vision
-from tests.embed.strips import Strips
 
 from reproduction.tests.networks.tuning import TRAININGS, N, coloured, labels, sentences, tune
+from reproduction.tests.strips import Strips
 from unspur.exceptions import ArtifactError, InputError, OutputExistsError
 from unspur_paper.embedding.embedding import embed
 from unspur_paper.embedding.registry import load_encoder

@@ -11,8 +11,8 @@ import numpy as np
 import safetensors.numpy
 import torch
 from PIL import Image
-from tests.embed.strips import Pictures, die
 
+from reproduction.tests.strips import Pictures, die
 from unspur_paper.embedding.registry import load_encoder
 from unspur_paper.networks import finetuning
 from unspur_paper.networks.training import Training

@@ -13,13 +13,25 @@ import numpy as np
 from unspur._extras import require
 from unspur._typing import Array, FloatArray, IntArray
 from unspur.embed.examples import Content, Kind, open_image
-from unspur.embed.store import Reduction
 from unspur.exceptions import InputError
 from unspur.heads import Head
 from unspur.metrics import principal_angles, shared_variance
 from unspur.removers import Remover
 from unspur.report.results import Axis, Boundary, Extremes, PixelView, Role, SaliencyMaps, View
 from unspur.subspace import Subspace
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """z = (x - mean) @ components."""
+
+    mean: FloatArray
+    components: FloatArray
+
+    def __call__(self, rows: Array) -> FloatArray:
+        """Reduced rows, shape (n, k)."""
+        return np.asarray((rows - self.mean) @ self.components)
+
 
 #: Missing files that an error names; more are counted.
 MAX_FILES_NAMED = 3
@@ -39,7 +51,7 @@ class Pictures:
         """Load one picture."""
         item = self.items[index]
         if isinstance(item, str | PathLike):
-            return open_image(Path(item), upright=True)
+            return open_image(Path(item))
         if isinstance(item, np.ndarray):
             return _to_pil(item)
         return item.convert("RGB")
@@ -391,7 +403,7 @@ def feature_maps(
     for row in chosen.tolist():  # one at a time, as pictures may be large
         picture = content[row]
         prepared.append(encoder.prepare(picture))
-        pictures.append(_as_network_sees(encoder, picture))
+        pictures.append(_as_network_sees(picture))
     found = []
     for at in range(0, len(prepared), 16):
         inputs = encoder.batch(prepared[at : at + 16])
@@ -434,14 +446,7 @@ def _require_same_rows(embedded: FloatArray, z: Array, reduction: Reduction | No
         )
 
 
-def _as_network_sees(encoder: Any, picture: Any) -> Any:
+def _as_network_sees(picture: Any) -> Any:
     """The picture as the network gets it, cropped and scaled, or scaled down to the size that a figure needs."""
-    from PIL import Image
-
-    from unspur.embed.base import resize_and_crop
-
-    preparation = getattr(encoder, "preparation", None)
-    if preparation is not None:
-        return Image.fromarray(resize_and_crop(picture, preparation))
     scale = min(1.0, MAX_PICTURE_SIDE / max(picture.size))
     return picture if scale == 1.0 else picture.resize([max(1, round(scale * side)) for side in picture.size])

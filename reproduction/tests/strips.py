@@ -1,19 +1,12 @@
-"""Pictures and an encoder that cost nothing: digits, and the brightness of the strips they can be cut into.
-
-Run as a program it embeds them in a process of its own, which can be made to die: FOLDER LOG WHEN.
-"""
+"""Pictures and an encoder that cost nothing: digits, and the brightness of the strips they can be cut into."""
 
 import hashlib
 import os
 import signal
-import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-
-from unspur.embed import embedding, store
 
 N = 60
 
@@ -77,46 +70,3 @@ class Strips:
 
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-class Mortal(Strips):
-    """Writes down every call; dies before the one that is its last."""
-
-    def __init__(self, log, last):
-        super().__init__()
-        self.log, self.last = Path(log), last
-
-    def __call__(self, examples):
-        if len(self.calls) == self.last:
-            die()
-        with self.log.open("a") as file:
-            file.write(f"{len(examples)}\n")
-        return super().__call__(examples)
-
-
-def main(folder, log, when):
-    import resource  # not on Windows
-
-    last, pictures = None, Pictures()
-    embedding.ROWS_BETWEEN_NOTES = 8
-    if when.isdigit():
-        last = int(when)
-    elif when == "rows too large":  # for the disk, as it were
-        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
-    elif when == "labels too large":
-        pictures = long_labels()
-        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
-    elif when != "never":
-        setattr(store, when, die)
-    embedding.embed(pictures, Mortal(log, last), folder, batch=4, progress=False)
-
-
-def long_labels():
-    """Labels that take more room than the rows."""
-    pictures = Pictures()
-    pictures.labels["note"] = np.array([f"{i} " + 400 * "x" for i in range(N)])
-    return pictures
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
