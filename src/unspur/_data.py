@@ -45,7 +45,6 @@ from unspur.labels import (
     columns_in_order,
     joint_label,
     label_columns,
-    main_column,
     named_concepts,
     require_no_missing,
 )
@@ -517,22 +516,14 @@ def decode_fit_arguments(
     except in a validation set. Without `check_finite`, rows are not visited.
     """
     suffix = "" if like is None else "_val"
-    main_name, y = main_column(y, "y" if like is None or like.y is None else like.y.name)
-    called = main_name if like is None else validation_name(main_name, "y")
     y, concept, sample_weight, clusters = to_host(y, concept, sample_weight, clusters)
     X = persisted(check_rows(estimator, X, reset=like is None))
     n_rows = len(X)
     if y is None and needs_y:
         raise LabelError(f"{type(estimator).__name__} requires y to be passed, but the target y is None.")
-    main = None
-    if y is not None:
-        main = class_label(y, called, n_rows, classes=None if like is None else like.main.classes)
-    concepts: tuple[ClassLabel, ...] = ()
-    if needs_concept or (like is not None and concept is not None):
-        concepts = _concepts(concept, n_rows, missing, like)
-    if main is not None:
-        require_no_missing(main, [label.name for label in concepts])
-        main = replace(main, name=main_name)
+    wanted = needs_concept or (like is not None and concept is not None)
+    columns = label_columns(concept, n_rows, f"concept{suffix}") if wanted else {}
+    main, concepts = _decoded_labels(y, columns, n_rows, "y", "validation", like, missing=missing)
     weight = checked_weights(sample_weight, f"sample_weight{suffix}", n_rows, relative=False)
     # In units of the largest of the training rows, so that weights of both sets mean the same.
     unit = float(weight.max()) if like is None else like.weight_unit
@@ -543,23 +534,35 @@ def decode_fit_arguments(
     return LabelledData(X, main, concepts, weight, cluster, suffix=suffix, weight_unit=unit)
 
 
-def _concepts(values: Any, n_rows: int, missing: Any, like: LabelledData | None) -> tuple[ClassLabel, ...]:
-    """A label for each concept; in a validation set with the names, classes and order of the training rows."""
-    columns = label_columns(values, n_rows, "concept" if like is None else "concept_val")
-    if like is None or not like.concepts:
-        return tuple(class_label(column, name, n_rows, missing=missing) for name, column in columns.items())
-    known = {label.name: label for label in like.concepts}
-    ordered = columns_in_order(columns, tuple(known), "concept_val", "concept")
-    found = []
-    for (name, label), column in zip(known.items(), ordered, strict=True):
-        called = validation_name(name, "concept")
-        found.append(replace(class_label(column, called, n_rows, missing=missing, classes=label.classes), name=name))
-    return tuple(found)
+def _decoded_labels(
+    y: Any,
+    columns: Mapping[str, Array],
+    n_rows: int,
+    name: str,
+    what: str,
+    like: LabelledData | None,
+    *,
+    missing: Any = None,
+    min_classes: int = 2,
+) -> tuple[ClassLabel | None, tuple[ClassLabel, ...]]:
+    """The task, called `name` or as it was decoded, and each concept; with the classes and order of rows `like`."""
+    whose = "" if like is None else f" of the {what} rows"
 
+    def decoded(values: Any, name: str, classes: tuple[Any, ...] | None, missing: Any = None) -> ClassLabel:
+        options = {"missing": missing, "classes": classes, "min_classes": min_classes}
+        return replace(class_label(values, name + whose, n_rows, **options), name=name)
 
-def validation_name(name: str, unnamed: str) -> str:
-    """Name of a label of a validation set in messages: that of the argument if it has no name of its own."""
-    return f"{unnamed}_val" if name == unnamed else f"{name} of the validation rows"
+    if like is not None and like.concepts and columns:
+        ordered = columns_in_order(columns, like.concept_names, f"concept{whose}", "concept of the training rows")
+        columns = dict(zip(like.concept_names, ordered, strict=True))
+    known = {} if like is None else {label.name: label.classes for label in like.concepts}
+    concepts = tuple(decoded(values, called, known.get(called), missing) for called, values in columns.items())
+    if y is None:
+        return None, concepts
+    name = y.name if isinstance(y, ClassLabel) else name if like is None or like.y is None else like.main.name
+    main = decoded(y, name, None if like is None or like.y is None else like.main.classes)
+    require_no_missing(replace(main, name=name + whose), [label.name for label in concepts])
+    return main, concepts
 
 
 def rows_on_host(X: Array, numbers: IntArray) -> Array:
@@ -585,38 +588,21 @@ def decode_rows(
     """
     if isinstance(rows, LabelledData):
         X, y, clusters = rows.X, rows.y, rows.clusters
-        main, columns = rows.main.name, {label.name: label for label in rows.concepts}
+        columns = {label.name: label for label in rows.concepts}
     else:
         if not isinstance(rows, tuple | list) or len(rows) not in (3, 4):
             kind = f"a {type(rows).__name__}" + (f" of {len(rows)}" if isinstance(rows, tuple | list) else "")
             raise InputError(f"The {what} rows are three things, (X, y, concept); got {kind}.")
         X, y, concept, clusters = (*rows, None)[:4]
-        unlabelled = concept is None and not needs_concept
-        main, columns = names[0], {} if unlabelled else named_concepts(concept, names[1])
+        columns = {} if concept is None and not needs_concept else named_concepts(concept, names[1])
     X = as_matrix(X, what)
-    if like is not None and set(columns) != set(like.concept_names):
-        raise InputError(
-            f"Concepts of the {what} rows are called {', '.join(columns)}, those of the training rows "
-            f"{', '.join(like.concept_names)}; they must be the same."
-        )
     if like is not None and X.shape[1] != like.X.shape[1]:
         raise InputError(f"The {what} rows have {X.shape[1]} features, the training rows {like.X.shape[1]}.")
-    known = {} if like is None else {label.name: label.classes for label in like.concepts}
-    whose = "" if like is None else f" of the {what} rows"
-
-    def decoded(values: Any, name: str, **options: Any) -> ClassLabel:
-        return replace(class_label(values, name + whose, len(X), min_classes=min_classes, **options), name=name)
-
-    label = decoded(y, main, classes=None if like is None else like.main.classes)
-    if not label.present.all():
-        raise LabelError(
-            f"{main} is missing in {np.sum(~label.present)} {what} rows; a head needs it in all. Drop those rows."
-        )
-    concepts = tuple(
-        decoded(columns[name], name, missing=missing, classes=known.get(name)) for name in known or columns
-    )
-    cluster = None if clusters is None else cluster_labels(clusters, f"clusters{whose}", len(X))
-    return LabelledData(X, label, concepts, np.ones(len(X)), cluster)
+    if y is None:
+        raise LabelError(f"The {what} rows have no {names[0]}. Pass a label for each row.")
+    main, concepts = _decoded_labels(y, columns, len(X), names[0], what, like, missing=missing, min_classes=min_classes)
+    cluster = None if clusters is None else cluster_labels(clusters, f"clusters of the {what} rows", len(X))
+    return LabelledData(X, main, concepts, np.ones(len(X)), cluster)
 
 
 def require_same_features(sets: Mapping[str, Any], estimator: Any = None) -> None:

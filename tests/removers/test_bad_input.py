@@ -177,7 +177,7 @@ def test_labels_that_are_none_are_refused_by_name(toy, estimator):
         if not isinstance(estimator, LEACE):  # which does not look at y
             with pytest.raises(LabelError, match="y "):
                 estimator.fit(frame, y, concept=toy.concept)
-    with pytest.raises(LabelError, match="concept_val has 3 labels"):
+    with pytest.raises(LabelError, match="concept of the validation rows has 3 labels"):
         fit(toy, X_val=toy.Z, y_val=toy.y, concept_val=toy.concept[:3])
     with pytest.raises(LabelError):
         leakage(toy.Z, "bg")

@@ -107,7 +107,7 @@ def test_a_validation_set_has_its_concepts_in_the_same_columns(birds):
         z[train], y[train], concept=concepts[train], X_val=z[held], y_val=y[held], concept_val=turned
     )
     assert_allclose(again.removal_.matrix(), jse.removal_.matrix())
-    with pytest.raises(LabelError, match="concept_val has the columns wet, season and concept water, season"):
+    with pytest.raises(LabelError, match="columns wet, season"):
         JSE().fit(
             z[train],
             y[train],

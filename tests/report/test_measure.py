@@ -365,7 +365,7 @@ def test_several_concepts_and_more_than_two_classes():
     mapping = {name: test[2][name].to_numpy() for name in ("size", "light")}  # in any order
     again = measure(jse, train, (test[0], test[1], mapping), main="animal")
     assert_array_equal(again.group, found.group)
-    with pytest.raises(InputError, match="called light, those of the training"):
+    with pytest.raises(InputError, match="columns light"):
         measure(jse, train, (test[0], test[1], test[2][["light"]]))
 
 
