@@ -37,6 +37,7 @@ ORDER = (
     "probes",
     "numerics",
     "determinism",
+    "files",
     "supply chain",
 )
 GROUPS = {
@@ -82,7 +83,7 @@ def page(lines: Sequence[Line]) -> str:
         "",
         *paragraph(
             "A trial survived if nothing was wrongly accepted (size), if intervals covered the truth as often as stated (intervals), or if the answer was right or "
-            "the error clear (numerics). A claim about a rate holds if the count of each cell is within "
+            "the error clear (numerics, files). A claim about a rate holds if the count of each cell is within "
             f"the {100 * (1 - DOUBT):g} % range of that rate (there are about a hundred cells). Such a claim can hold although some trials did not survive."
         ),
         "",

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile, ZipFile
+from zipfile import ZipFile
 
 import numpy as np
 import pandas as pd
@@ -225,9 +225,9 @@ def _of_file(path: Path) -> Iterator[None]:
     """A context in which an error of a library becomes one sentence that names the file."""
     try:
         yield
-    except (InputError, FileNotFoundError, PermissionError):
+    except (InputError, FileNotFoundError, PermissionError, MemoryError):
         raise
-    except (ValueError, OSError, EOFError, KeyError, TypeError, NotImplementedError, BadZipFile, Warning) as error:
+    except Exception as error:  # libraries raise errors of every kind for damaged files
         kind = suffix_of(path).removeprefix(".")
         raise InputError(f"{path} cannot be read as {kind}: {brief(error) or type(error).__name__}.") from error
 
