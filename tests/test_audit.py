@@ -11,7 +11,7 @@ from scipy.stats import fisher_exact
 
 from unspur import ERM, Audit, audit
 from unspur._data import LabelledData
-from unspur._text import WIDTH, display_width
+from unspur._text import WIDTH
 from unspur.auditing import (
     FLAGGED,
     AuditedColumn,
@@ -157,8 +157,7 @@ def test_holm_is_holm():
         (lambda _: np.arange(N), "looks like an id"),
         (lambda _: [f"picture {i}" for i in range(N)], "nearly unique"),
         (lambda _: [f"site {i // 4}" for i in range(N)], "fewer than 10 rows each"),
-        (lambda _: np.datetime64("2020-01-01") + np.arange(N), "distinct dates"),
-        (lambda _: [f"2020-01-01 {i // 60:02d}:{i % 60:02d}" for i in range(N)], "distinct dates"),
+        (lambda _: np.datetime64("2020-01-01") + np.arange(N), "dates or times"),
         (lambda y: 1 - y, "equals bird"),
         (lambda y: np.array(["b", "a"])[y], "equals bird"),
         (lambda y: 5 * y + np.arange(N) % 5, "determines bird"),
@@ -193,7 +192,7 @@ def test_nearly_the_task_is_named_but_not_recommended():
     found = audit(X, y, {"second opinion": twin}, random_state=0)
     assert [column.name for column in found.flagged] == ["second opinion"]
     assert found.recommended is None
-    assert "not recommended" in str(found)
+    assert "not recommended" in " ".join(str(found).split())
 
 
 def test_the_first_column_that_can_be_removed_and_tested_is_recommended():
@@ -215,7 +214,7 @@ def test_the_first_column_that_can_be_removed_and_tested_is_recommended():
     alone = audit(X, y, {"few": few}, random_state=0)
     assert alone.flagged
     assert alone.recommended is None
-    assert "With these rows no removal could be tested: few has" in alone.conclusion
+    assert "the smallest group of few has" in alone.conclusion
 
 
 def test_an_interval_without_zero_is_not_called_no_sign():
@@ -246,15 +245,13 @@ def test_numbers_are_binned_and_rare_values_pooled(rows):
     part = zeros[: N // 4]  # bins of a part are those of all rows that the part has
     assert np.array_equal(bin_labels(zeros, part)[: N // 4], bin_labels(part))
     assert set(bin_labels(np.append(zeros, 9.0), part)) == set(bin_labels(part))
-    assert np.array_equal(bin_labels(zeros.astype(str)), bin_labels(zeros))
-    odd = ["unknown", "-", "1_0", None]
-    assert bin_labels([*zeros.astype(str), *odd], zeros)[-4:].tolist() == ["", "", "", ""]
-    with np.errstate(divide="ignore"):
-        logarithms = np.log(np.maximum(zeros - 0.5, 0.0))
-    for values in (logarithms, logarithms.astype(str)):
-        assert set(bin_labels(values)) == {"≤ -inf", "> -inf"}
-    written = np.where(np.isinf(logarithms), "-Infinity", logarithms.astype(str))
-    assert np.array_equal(bin_labels(written), bin_labels(logarithms))
+    assert bin_labels([*zeros, None], zeros)[-1] == ""
+    typed = pd.DataFrame({"codes": pd.array([*range(30)] * 40, dtype="Int64"), "kind": pd.Categorical(rare)})
+    kinds = {column.name: column.kind for column in audit(X, y, typed, max_probes=0, random_state=0).columns}
+    assert kinds == {"codes": "number", "kind": "classes"}  # as their dtypes say
+    assert (
+        "constant" not in audit(X, y, {"written": zeros.astype(str)}, max_probes=0, random_state=0).skipped["written"]
+    )
     years = np.repeat(np.arange(1990.0, 2023.0), 10)
     assert set(bin_labels(years)) == {"≤ 2000", "2000 – 2011", "> 2011"}
     assert set(bin_labels(zeros)) == {"≤ 0", "> 0"}
@@ -294,25 +291,6 @@ def test_clusters_widen_intervals_and_are_counted_once(rows):
     assert width(noticed.columns[0].gap) > 1.5 * width(blind.gap)
 
 
-def noise_with_copies(seed):
-    """Noise of 120 × 200 with a copy of every third row, its labels, and which rows are copies of each other."""
-    rng = np.random.default_rng(seed)
-    place = np.concatenate([np.arange(120), np.arange(40)])
-    return rng.normal(size=(120, 200))[place], place % 2, rng.integers(2, size=120)[place], place
-
-
-def test_copies_of_a_row_are_in_one_fold_of_the_head():
-    found, told, apart = [], [], []
-    for seed in range(5):
-        X, y, column, place = noise_with_copies(seed)
-        found.append(audit(X, y, {"c": column}, random_state=seed).accuracy)
-        told.append(audit(X, y, {"c": column}, clusters=place, random_state=seed).accuracy)
-        apart.append(audit(X, y, {"c": column}, clusters=np.arange(160), random_state=seed).accuracy)
-    assert np.mean(found) == pytest.approx(np.mean(told), abs=0.05)
-    assert 0.4 < np.mean(found) < 0.6
-    assert np.mean(apart) > 0.68  # control: copies on both sides of a fold
-
-
 @pytest.mark.parametrize("of_others", ["one cluster", "a cluster each"])
 def test_a_class_of_the_task_in_one_cluster_is_refused(rows, of_others):
     """Without that cluster no layer knows the class, so its rows have no prediction to count."""
@@ -320,12 +298,6 @@ def test_a_class_of_the_task_in_one_cluster_is_refused(rows, of_others):
     clusters = np.where(y == 0, -1, np.arange(N) if of_others == "a cluster each" else N)
     with pytest.raises(GroupSizeError, match=r"y = 0 lie in 1 cluster\b.*one fold.*Pass rows of more clusters"):
         audit(X, y, {"c": concept}, clusters=clusters, random_state=0)
-
-
-def test_a_class_of_the_task_that_is_one_row_over_and_over_is_refused(rows):
-    X, y, concept = rows
-    with pytest.raises(GroupSizeError, match=r"y = 1 are duplicates of 1 row\b.*one fold.*Pass more distinct rows"):
-        audit(np.where((y == 1)[:, None], 0.0, X), y, {"c": concept}, random_state=0)
 
 
 def test_few_clusters_cannot_be_judged(rows):
@@ -347,7 +319,7 @@ def test_more_classes_frames_and_a_sample_of_rows():
     assert found.rows == 2000
     assert "2,000 rows were drawn at random from 3,000." in found.notes
     rare = np.where(np.arange(3000) < 12, 3, y)
-    with pytest.raises(GroupSizeError, match=r"y is 3 in \d of 2,000 drawn rows;.* Pass max_rows=3000, or leave"):
+    with pytest.raises(GroupSizeError, match=r"y is 3 in \d of 2,000 rows;.* Pass max_rows 3000, or leave"):
         audit(X, rare, frame, max_rows=2000, random_state=0)
     assert audit(X, rare, frame, max_rows=3000, random_state=0, max_probes=0).rows == 3000
 
@@ -366,49 +338,21 @@ def test_many_columns_are_bounded_and_only_the_first_are_probed(rows):
 def test_the_table_fits_a_terminal_and_json_holds_everything(found):
     worst = Estimate(-0.999, -1.0, -0.998, 1.0)
     sure = Estimate(1.0, 0.99, 1.0, 0.0)
-    hardest = replace(found.columns[0], name="a name\nof 鴨 " * 9, gap=worst, visibility=sure, flagged=False)
+    hardest = replace(found.columns[0], name="a name\nof birds " * 9, gap=worst, visibility=sure, flagged=False)
     long = Audit(
         found.main, (*found.columns, hardest), {"x" * 30: "it is constant (1)"}, found.rows, found.rows, 0.9, 0.05
     )
-    assert max(display_width(line) for line in str(long).splitlines()) <= WIDTH
+    assert max(map(len, str(long).splitlines())) <= WIDTH
+    assert long.to_frame().loc["planted", ["flagged", "gap"]].tolist() == [True, by_name(found, "planted").gap.value]
     told = json.loads(json.dumps(found.to_dict()))
     assert [column["name"] for column in told["columns"]] == [column.name for column in found.columns]
     assert told["columns"][0]["gap"]["low"] == found.columns[0].gap.low
-
-
-def test_lists_wide_rows_and_half_precision():
-    rng = np.random.default_rng(0)
-    y = rng.integers(2, size=600)
-    concept = follows(rng, y)
-    X = rng.normal(size=(600, 800)).astype(np.float16)
-    X[:, :40] += 0.3 * y[:, None]
-    X[:, 40:80] += 0.8 * concept[:, None]
-    given = {"listed": concept.tolist(), "ragged": [[1] * (i % 3) for i in range(600)], "mixed": [1, "a"] * 300}
-    found = audit(X, y, given, max_rows=500, random_state=0)
-    assert [column.name for column in found.flagged] == ["listed"]
-    assert "nearly unique" not in str(found)
-
-
-def test_the_same_seed_gives_the_same_audit(rows):
-    X, y, concept = rows
-    one, other = (audit(X, y, {"c": concept}, random_state=3) for _ in range(2))
-    assert one == other
 
 
 def test_a_series_names_the_task(rows):
     X, y, concept = rows
     named, unnamed = (audit(X, pd.Series(y, name=name), {"c": concept}, random_state=0) for name in ("bird", None))
     assert (named.main, unnamed.main) == ("bird", "y")
-
-
-def test_a_column_in_other_units_hides_nothing_and_is_noted(rows):
-    X, y, concept = rows
-    seconds = 1.7e9 + np.random.default_rng(0).uniform(0, 2.6e8, N)
-    found = audit(np.column_stack([X / 30, seconds]).astype(np.float32), y, {"planted": concept}, random_state=0)
-    alone = audit(X, y, {"planted": concept}, random_state=0)
-    assert found.columns[0].visibility.value == pytest.approx(alone.columns[0].visibility.value, abs=0.03)
-    assert any("column 10 is" in note and "is it in other units?" in note for note in found.notes)
-    assert not alone.notes
 
 
 def test_bad_input_is_refused_in_words(rows):
@@ -419,7 +363,7 @@ def test_bad_input_is_refused_in_words(rows):
         audit(X, y, {})
     with pytest.raises(LabelError, match="one class only"):
         audit(X, np.zeros(N), {"c": concept})
-    with pytest.raises(GroupSizeError, match="in 3 rows"):
+    with pytest.raises(GroupSizeError, match="in 3 of 1,200 rows"):
         audit(X, np.where(np.arange(N) < 3, 7, y), {"c": concept})
     with pytest.raises(InputError, match="level is a probability"):
         audit(X, y, {"c": concept}, level=5)

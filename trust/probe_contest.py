@@ -51,7 +51,7 @@ class Case:
         classes = int(rng.choice([2, 2, 2, 3, 5]))
         n = int(np.exp(rng.uniform(np.log(200), np.log(5000))))
         rare = float(rng.choice([1 / classes, 1 / classes, 0.1, 0.02]))
-        rare = min(max(rare, 12 / n), 1 / classes)  # a few rows of it to learn from
+        rare = min(max(rare, 60 / n), 1 / classes)  # rows of it to learn from
         case = {
             "features": str(rng.choice(FEATURES)),
             "trouble": str(rng.choice(TROUBLES)),

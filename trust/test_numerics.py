@@ -238,7 +238,7 @@ def measured(which: str, recipe: Recipe) -> dict[str, Any]:
     guess = np.where(rng.random(recipe.n) < 0.2, y[::-1], y)
     if which == "group accuracy":
         found = metrics.group_accuracy(y, guess, table.concept)
-        figures = (found.worst, found.worst_corrected, found.worst_interval(), found.average, found.average_interval())
+        figures = (found.worst, found.worst_interval(), found.average, found.average_interval())
         return {"figures": figures, "bounds": found.interval(simultaneous=True)}
     if which == "paired difference":
         found = metrics.paired_difference(guess == y, np.roll(guess, 1) == y, group=y)

@@ -20,11 +20,10 @@ spurious is not for a test to say: high cheekbones are associated with smiling, 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from scipy.signal import fftconvolve
@@ -32,30 +31,25 @@ from scipy.special import chdtr, chndtrinc
 from scipy.stats import hypergeom, norm
 from scipy.stats import t as student
 
-from unspur._arrays import is_missing, renumbered
+from unspur._arrays import renumbered
 from unspur._data import TEST_SHARE, LabelledData, as_matrix
-from unspur._reading import quoted
 from unspur._resources import one_thread_if_small
-from unspur._text import WIDTH, counted, display_width, filled, lines_of, one_line, padded
+from unspur._text import brief, counted, filled
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.clusters import as_column, cluster_codes, row_hashes
 from unspur.criteria import SMALLEST_GROUP
-from unspur.exceptions import GroupSizeError, InputError, LabelError, Parameter
+from unspur.exceptions import GroupSizeError, InputError, LabelError
 from unspur.heads import ERM
-from unspur.labels import (
-    ClassLabel,
-    class_label,
-    label_columns,
-    main_column,
-    require_no_missing,
-    series_name,
-)
+from unspur.labels import ClassLabel, class_label, label_columns, main_column, require_no_missing, series_name
 from unspur.metrics import leakage
 from unspur.metrics.groups import mean_interval, p_above
 from unspur.metrics.leakage import cluster_effective_rows, fold_pairs
 from unspur.metrics.probes import scale_notes
 from unspur.selection import cross_fit
 from unspur.solvers.held_out_losses import HeldOutClusters
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Kind: TypeAlias = Literal["classes", "number"]
 
@@ -80,10 +74,6 @@ MAX_RECOMMENDED_ASSOCIATION = 0.95
 MIN_REMOVABLE_ROWS = math.ceil(SMALLEST_GROUP / TEST_SHARE)
 #: Columns that a table shows, besides those that are flagged, and skipped columns that it lists.
 COLUMNS_SHOWN, SKIPPED_SHOWN = 20, 10
-#: Most columns of a terminal for names in the table.
-NAME_WIDTH = 20
-_LEADING_ZERO = re.compile(r"[+-]?0\d")
-_ISO_DATE = re.compile(r"\d{4}-\d\d(-\d\d)?(\D|$)")
 
 FLAGGED = "associated with the task, visible, and used: you decide whether it is spurious"
 
@@ -204,29 +194,39 @@ class Audit:
             "notes": list(self.notes),
         }
 
+    def to_frame(self) -> pd.DataFrame:
+        """A pandas DataFrame with one line for each column that was judged, with intervals and corrected p-values."""
+        import pandas as pd
+
+        lines = []
+        for column in self.columns:
+            line: dict[str, Any] = {"flagged": column.flagged}
+            for name in ("association", "visibility", "gap"):
+                found = getattr(column, name)
+                parts = (np.nan,) * 4 if found is None else (found.value, found.low, found.high, found.p_corrected)
+                line |= dict(zip((name, f"{name}_low", f"{name}_high", f"{name}_p"), parts, strict=True))
+            lines.append({**line, "smallest_group": column.smallest_group, "verdict": column.verdict})
+        return pd.DataFrame(lines, index=[column.name for column in self.columns])
+
     def __str__(self) -> str:
+        shown = self.columns[: max(COLUMNS_SHOWN, len(self.flagged))]
         lines = [
             filled(
-                f"Audit of {counted(len(self.columns) + len(self.skipped), 'column')} against "
-                f"{one_line(self.main)}: {self.rows:,} rows, accuracy of an unweighted head {100 * self.accuracy:.1f} %"
+                f"Audit of {counted(len(self.columns) + len(self.skipped), 'column')} against {brief(self.main, 40)}: "
+                f"{self.rows:,} rows, accuracy of an unweighted head {100 * self.accuracy:.1f} %"
             ),
             "",
+            *(_table(shown, self) if shown else []),
         ]
-        shown = self.columns[: max(COLUMNS_SHOWN, len(self.flagged))]
-        if shown:
-            lines += _table(shown, self)
-        if len(self.columns) > len(shown):
-            hidden = len(self.columns) - len(shown)
+        if hidden := len(self.columns) - len(shown):
             lines.append(f"… and {hidden:,} more columns, none of which is flagged; --json and `columns` have them")
         if self.skipped:
-            lines += ["", "Skipped:"]
             listed = list(self.skipped.items())
-            lines += [filled(f"{one_line(name)}: {reason}", "  ", "    ") for name, reason in listed[:SKIPPED_SHOWN]]
+            lines += ["", "Skipped:"]
+            lines += [filled(f"{brief(name, 40)}: {reason}", "  ", "    ") for name, reason in listed[:SKIPPED_SHOWN]]
             if len(listed) > SKIPPED_SHOWN:
                 lines.append(f"  … and {len(listed) - SKIPPED_SHOWN:,} more")
-        lines += ["", filled(self.conclusion)]
-        lines += [filled(f"Note: {note}") for note in self.notes]
-        return "\n".join(lines)
+        return "\n".join([*lines, "", filled(self.conclusion), *(filled(f"Note: {note}") for note in self.notes)])
 
     @property
     def conclusion(self) -> str:
@@ -236,7 +236,7 @@ class Audit:
         corrected = f"level {self.level:g}, corrected for {counted(len(self.columns), 'column')}"
         if not self.flagged:
             return f"No column is associated with {self.main}, is visible, and is used ({corrected})."
-        names = [one_line(column.name) for column in self.flagged]
+        names = [brief(column.name, 40) for column in self.flagged]
         listed = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
         are = "are" if len(names) > 1 else "is"
         end = "you decide whether they are spurious" if len(names) > 1 else FLAGGED.partition(": ")[2]
@@ -250,52 +250,36 @@ class Audit:
         if not small:
             return "None is recommended for removal: removing a column that is nearly the task would remove the task."
         most = max(small, key=lambda column: column.smallest_group)
-        sampled = self.n_rows_total > self.rows
-        of_which = f" of {self.n_rows_total:,} from which they were drawn" if sampled else ""
         return (
-            f"With these rows no removal could be tested: {one_line(most.name)} has {most.smallest_group:,} in its "
-            f"smallest group (a class of {self.main} and a value){of_which}. A removal and its test need about "
-            f"{MIN_REMOVABLE_ROWS}, of which {SMALLEST_GROUP} are held out. Collect rows of that group."
+            f"No removal could be tested: the smallest group of {brief(most.name, 40)} has {most.smallest_group:,} of "
+            f"these rows, and a removal and its test need about {MIN_REMOVABLE_ROWS}. Collect rows of that group."
         )
 
 
 def _table(columns: tuple[AuditedColumn, ...], found: Audit) -> list[str]:
-    """The table of an audit, with the verdict of each column below its numbers."""
-    headings = ("association (V)", "visible (%)", "gap (points)", "smallest")
-    cells = [
-        (
-            _bounds(column.association, 1.0, 2),
-            "–" if column.visibility is None else _bounds(column.visibility, 100.0, 0),
-            _bounds(column.gap, 100.0, 1),
-            f"{column.smallest_group:,}",
-        )
-        for column in columns
-    ]
-    widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
-    room = min(NAME_WIDTH, WIDTH - sum(widths) - len(widths) - 2)
-    names = [lines_of(one_line(column.name), room) for column in columns]
-    width = max(display_width(line) for lines in names for line in (*lines, "column"))
+    """The numbers of the columns as a table, and the verdict on each below it."""
+    import pandas as pd
 
-    def line(sign: str, name: str, numbers: tuple[str, ...]) -> str:
-        *others, last = (number.ljust(wide) for number, wide in zip(numbers, widths, strict=True))
-        return " ".join((sign, padded(name, width), *others, last.strip().rjust(widths[-1])))
+    def told(estimate: Estimate | None, unit: float, digits: int) -> str:
+        if estimate is None:
+            return "–"
+        value, low, high = (f"{unit * number:.{digits}f}" for number in (estimate.value, estimate.low, estimate.high))
+        return f"{value} ({low}–{high})"
 
-    lines = [line(" ", "column", headings), "─" * (width + sum(widths) + len(widths) + 2)]
-    for column, (first, *others), numbers in zip(columns, names, cells, strict=True):
-        lines.append(line("✓" if column.flagged else " ", first, numbers))
-        lines += [f"  {other}" for other in others]
-        too_few = column.flagged and found.has_small_group(column)
-        notes = (
-            *column.notes,
-            *(("too few rows in its smallest group to remove it and test that",) if too_few else ()),
-        )
-        lines.append(filled("; ".join((column.verdict, *notes)), "    ", "    "))
+    cells = {
+        "association (V)": [told(column.association, 1.0, 2) for column in columns],
+        "visible (%)": [told(column.visibility, 100.0, 0) for column in columns],
+        "gap (points)": [told(column.gap, 100.0, 1) for column in columns],
+        "smallest": [f"{column.smallest_group:,}" for column in columns],
+    }
+    names = [f"{'✓' if column.flagged else ' '} {brief(column.name, 14)}" for column in columns]
+    lines = [pd.DataFrame(cells, index=names).to_string(), ""]
+    for column in columns:
+        notes = list(column.notes)
+        if column.flagged and found.has_small_group(column):
+            notes.append("too few rows in its smallest group to remove it and test that")
+        lines.append(filled(f"{brief(column.name, 40)}: {'; '.join((column.verdict, *notes))}", "  ", "    "))
     return lines
-
-
-def _bounds(estimate: Estimate, unit: float, digits: int) -> str:
-    value, low, high = (f"{unit * number:.{digits}f}" for number in (estimate.value, estimate.low, estimate.high))
-    return f"{value} ({low} – {high})"
 
 
 def audit(
@@ -386,7 +370,10 @@ def _decoded(
     name, values = main_column(y, series_name(y) or "y")
     main = class_label(values, name, len(X))
     require_no_missing(main, ["other columns"])
-    given = label_columns(columns, len(X), "columns")
+    if hasattr(columns, "dtypes") and hasattr(columns, "columns"):
+        given = {str(name): columns[name] for name in columns.columns}  # which keep their dtypes
+    else:
+        given = label_columns(columns, len(X), "columns")
     code = None if clusters is None else cluster_codes(clusters, "clusters", len(X))
     data = LabelledData(X, main, (), np.ones(len(X)), code)
     notes = []
@@ -395,18 +382,18 @@ def _decoded(
         notes.append(f"{max_rows:,} rows were drawn at random from {len(X):,}.")
         data = data.select(chosen)
         data = replace(data, y=data.main.occurring())
-        given = {name: as_column(column)[chosen] for name, column in given.items()}
+        given = {
+            name: column.iloc[chosen] if hasattr(column, "iloc") else as_column(column)[chosen]
+            for name, column in given.items()
+        }
     rows = np.bincount(data.main.codes)
     if rows.min() < MIN_CELL_ROWS:
         drawn = len(data) < len(X)
         raise GroupSizeError(
-            "{main} is {value} in {count} rows; an audit needs at least {least} rows of every class. Pass {more}, or "
-            "leave the class out.",
-            main=name,
-            value=data.main.classes[int(np.argmin(rows))],
-            count=f"{rows.min()} of {len(data):,} drawn" if drawn else str(rows.min()),
-            least=MIN_CELL_ROWS,
-            more=Parameter("max_rows", len(X)) if drawn else "more rows",
+            f"{name} is {data.main.classes[int(np.argmin(rows))]} in {rows.min()} of {len(data):,} rows; an audit "
+            f"needs at least {MIN_CELL_ROWS} rows of every class. "
+            + (f"Pass max_rows {len(X)}, " if drawn else "Pass more rows, ")
+            + "or leave the class out."
         )
     data = data.with_duplicate_clusters(row_hashes(data.X))
     if data.clusters_are_duplicates and data.clusters is not None:
@@ -437,68 +424,86 @@ class _NotAuditable(Exception):  # noqa: N818 — a reason, never seen by users
 
 
 def _coded(values: Any) -> _Coded:
-    """The classes or bins of a column; raises _NotAuditable if it has none."""
-    array, dated = _plain_column(values)
-    if array.dtype.kind == "c":
+    """The classes or bins of a column, by its dtype in pandas; raises _NotAuditable if it has none."""
+    from pandas.api import types
+
+    column = _series(values)
+    if not types.is_numeric_dtype(column) and types.infer_dtype(column, skipna=True) in _TIMES:
+        raise _NotAuditable("it holds dates or times; audit their year or hour as a column of its own")
+    numeric = types.is_numeric_dtype(column) and not types.is_bool_dtype(column)
+    if types.is_complex_dtype(column):
         raise _NotAuditable("it holds complex numbers")
-    if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]
-    if array.ndim != 1:
-        raise _NotAuditable(f"it is an array of shape {array.shape}, and not one value for each row")
-    missing = _missing(array)
-    known, numeric, whole = _sortable(array[~missing])
-    seen, inverse, counts = np.unique(known, return_inverse=True, return_counts=True)
+    present = column.notna().to_numpy()
+    known = column[present]
+    if not numeric:
+        known = known.astype(str)
+    seen, inverse, counts = np.unique(
+        known.to_numpy(np.float64) if numeric and not types.is_integer_dtype(column) else known.to_numpy(),
+        return_inverse=True,
+        return_counts=True,
+    )
     if len(seen) < 2:
-        raise _NotAuditable(f"it is constant ({_short(seen[0])})" if len(seen) else "it is missing in all rows")
-    codes = np.full(len(array), -1, dtype=np.intp)
-    texts_of_dates = seen.dtype.kind == "U" and all(map(_ISO_DATE.match, seen.tolist()))
-    if len(seen) > MAX_VALUES and (dated or texts_of_dates):
-        raise _NotAuditable(
-            f"it has {len(seen):,} distinct dates; audit their year, month or hour as a column of its own"
-        )
-    if len(seen) > MAX_VALUES and whole and 2 * len(seen) > len(known):
+        raise _NotAuditable(f"it is constant ({brief(seen[0], 40)})" if len(seen) else "it is missing in all rows")
+    codes = np.full(len(column), -1, dtype=np.intp)
+    many = len(seen) > MAX_VALUES
+    if many and types.is_integer_dtype(column) and 2 * len(seen) > len(known):
         raise _NotAuditable(
             f"it looks like an id: {len(seen):,} distinct whole numbers in {len(known):,} rows. If it is a "
             "measurement, pass it as floats (on the command line, name it with --column)"
         )
-    if len(seen) > MAX_VALUES and numeric:
-        numbers = known.astype(np.float64)
+    if many and numeric:
+        numbers = known.to_numpy(np.float64)
         edges, bins = _bins(numbers)
-        codes[~missing] = np.searchsorted(edges, numbers, side="left")
+        codes[present] = np.searchsorted(edges, numbers, side="left")
         return _Coded(codes, codes, bins, "number", (f"a number, in {len(bins)} bins at its quantiles",), edges)
     if MIN_CELL_ROWS * len(seen) > len(known):
-        if 2 * len(seen) <= len(known):
-            raise _NotAuditable(
-                f"it has {len(seen):,} distinct values in {len(known):,} rows, fewer than {MIN_CELL_ROWS} rows each"
-            )
         raise _NotAuditable(
-            f"it is nearly unique: {len(seen):,} distinct values in {len(known):,} rows, as an id or a text has"
+            f"it has {len(seen):,} distinct values in {len(known):,} rows, fewer than {MIN_CELL_ROWS} rows each"
+            if 2 * len(seen) <= len(known)
+            else f"it is nearly unique: {len(seen):,} distinct values in {len(known):,} rows, as an id or a text has"
         )
     kept = counts >= MIN_CELL_ROWS
     if kept.sum() >= MAX_VALUES:
         kept = np.argsort(np.argsort(-counts, kind="stable")) < MAX_VALUES - 1
-    number = np.where(kept, np.cumsum(kept) - 1, kept.sum())
     unpooled = codes.copy()
-    unpooled[~missing] = inverse.reshape(-1)
-    codes[~missing] = number[inverse.reshape(-1)]
-    names = tuple(_short(value) for value in seen[kept])
+    unpooled[present] = inverse.reshape(-1)
+    codes[present] = np.where(kept, np.cumsum(kept) - 1, kept.sum())[inverse.reshape(-1)]
+    names = tuple(brief(value, 40) for value in seen[kept])
     notes: tuple[str, ...] = ()
     if pooled := int((~kept).sum()):
-        names += (_short(seen[~kept][0]) if pooled == 1 else "other",)
-        notes += (f"{pooled:,} rare values count as one",) if pooled > 1 else ()
+        names += (brief(seen[~kept][0], 40) if pooled == 1 else "other",)
+        notes = (f"{pooled:,} rare values count as one",) if pooled > 1 else ()
     return _Coded(codes, unpooled, names, "classes", notes)
 
 
-def _missing(array: Array) -> BoolArray:
-    if array.dtype.kind == "f":
-        return np.asarray(np.isnan(array))
-    if array.dtype.kind in "mM":
-        return np.asarray(np.isnat(array))
-    return np.fromiter((is_missing(value) for value in array.tolist()), dtype=bool, count=len(array))
+#: What pandas calls columns of dates and times.
+_TIMES = ("datetime64", "datetime", "date", "timedelta64", "timedelta", "time", "period", "interval")
+
+
+def _series(values: Any) -> pd.Series:
+    """A column as a Series of the dtype that its values have."""
+    import pandas as pd
+
+    if not isinstance(values, pd.Series):
+        values = as_column(values)
+        if values.ndim == 2 and values.shape[1] == 1:
+            values = values[:, 0]
+        if values.ndim != 1:
+            raise _NotAuditable(f"it is an array of shape {values.shape}, and not one value for each row")
+        values = pd.Series(values)
+    return values.infer_objects()
+
+
+def as_measurement(values: Any) -> pd.Series:
+    """A column of whole numbers as floats, so that it is not taken for an id; others as they are."""
+    from pandas.api.types import is_bool_dtype, is_integer_dtype
+
+    column = _series(values)
+    return column.astype("Float64") if is_integer_dtype(column) and not is_bool_dtype(column) else column
 
 
 def bin_labels(numbers: Any, audited: Any = None) -> Array:
-    """The bin of each number, as text, shape (n,); "" where it is missing, or no number.
+    """The bin of each number, as text, shape (n,); "" where it is missing.
 
     Bins are those of an audit of the numbers `audited`, a part of them; of all by default. Raises LabelError for
     numbers that have no bins.
@@ -509,68 +514,9 @@ def bin_labels(numbers: Any, audited: Any = None) -> Array:
         raise LabelError(f"The column has no classes: {reason}.") from None
     if column.edges is None:
         raise LabelError("The column has no bins: it has few distinct values.")
-    values = [_as_number(value) for value in _plain_column(numbers)[0].ravel().tolist()]
+    values = _series(numbers).to_numpy(np.float64, na_value=np.nan)
     codes = np.searchsorted(column.edges, values, side="left")
     return np.array([*column.values, ""])[np.where(np.isnan(values), -1, codes)]
-
-
-def _plain_column(values: Any) -> tuple[Array, bool]:
-    """A column as an array, and whether it holds dates."""
-    array = as_column(values)
-    return array, array.dtype.kind == "M"
-
-
-def _as_number(value: Any) -> float:
-    """A value as a number; NaN if it is missing or none, as text in rows that were not audited may be."""
-    if isinstance(value, str) and not re.fullmatch(
-        r"\s*([-+0-9.e]+|[-+]?inf(inity)?)\s*", value, re.ASCII | re.IGNORECASE
-    ):
-        return math.nan
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return math.nan
-
-
-def as_measurement(values: Array) -> Array:
-    """A column of many distinct whole numbers as floats, so that it is not taken for an id; others as they are."""
-    array = as_column(values)
-    if array.ndim != 1:
-        return values
-    missing = _missing(array)
-    known, numeric, _ = _sortable(array[~missing])
-    if not numeric or len(np.unique(known)) <= MAX_VALUES:
-        return values
-    numbers = np.full(len(array), np.nan)
-    numbers[~missing] = known
-    return numbers
-
-
-def _sortable(known: Array) -> tuple[Array, bool, bool]:
-    """Known values as an array that can be sorted, whether they are numbers, and whether they have an integer type.
-
-    Texts are numbers if all of them are, as in a .csv table; 01 is a code.
-    """
-    if known.dtype.kind == "O":
-        values = known.tolist()
-        if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
-            whole = all(isinstance(value, int) and abs(value) < 2**63 for value in values)
-            return np.array(values, dtype=np.int64 if whole else np.float64), True, whole
-        known = np.array([str(value) for value in values], dtype=str)
-    if known.dtype.kind in "US":
-        try:
-            numbers = known.astype(np.float64)
-        except ValueError:
-            return known, False, False
-        if np.isnan(numbers).any() or any(map(_LEADING_ZERO.match, map(_short, known.tolist()))):
-            return known, False, False
-        return numbers, True, all(value.isdigit() for value in known.tolist())
-    return known, known.dtype.kind in "iuf", known.dtype.kind in "iu"
-
-
-def _short(value: Any) -> str:
-    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-    return text if len(text) <= 40 else f"{text[:39]}…"
 
 
 def _bins(numbers: FloatArray) -> tuple[FloatArray, tuple[str, ...]]:
@@ -700,7 +646,7 @@ def _association_and_gap(name: str, cells: _Cells, data: LabelledData, right: Bo
     gap = Estimate(2 * float(share.mean()) - 1, 2 * low - 1, 2 * high - 1, p)
     notes = cells.column.notes
     if not values.all():
-        left_out = quoted([cells.column.values[k] for k in np.flatnonzero(~values)])
+        left_out = brief(", ".join(repr(cells.column.values[k]) for k in np.flatnonzero(~values)))
         notes += (f"visible and gap leave out {left_out}: too few rows with some class of {data.main.name}",)
     if not classes.all():
         notes += (f"the gap is that of {classes.sum()} of {len(classes)} classes: the others have too few rows",)
@@ -816,35 +762,30 @@ def _with_probes(
     callback: Callable[[str], object],
 ) -> tuple[AuditedColumn, ...]:
     """The columns with their probes, corrected p-values and verdicts, ranked."""
-    associated_and_used = holm([max(column.association.p, column.gap.p) for column, _ in judged])
-    order = sorted(range(len(judged)), key=lambda i: (associated_and_used[i] > level, -judged[i][0].gap.low))
-    seeds = rng.integers(2**32, size=len(judged))
     columns = [column for column, _ in judged]
+    associated_and_used = holm([max(column.association.p, column.gap.p) for column in columns])
+    order = sorted(range(len(judged)), key=lambda i: (associated_and_used[i] > level, -columns[i].gap.low))
+    seeds = rng.integers(2**32, size=len(judged))
     worth_probing = len(columns) if probe_all else sum(p <= level for p in associated_and_used)
     for i in order[: min(max_probes, worth_probing)]:
         callback(columns[i].name)
-        seen = _visibility(judged[i][1], data, np.random.default_rng(seeds[i]))
-        columns[i] = replace(columns[i], visibility=seen)
-    associated = holm([column.association.p for column in columns])
-    visible = holm([1.0 if column.visibility is None else column.visibility.p for column in columns])
-    used = holm([column.gap.p for column in columns])
-    all_three = holm([1.0 if c.visibility is None else max(c.association.p, c.visibility.p, c.gap.p) for c in columns])
+        columns[i] = replace(columns[i], visibility=_visibility(judged[i][1], data, np.random.default_rng(seeds[i])))
+    p = np.array([(c.association.p, 1.0 if c.visibility is None else c.visibility.p, c.gap.p) for c in columns])
+    corrected = np.array([holm(test) for test in (*p.reshape(-1, 3).T, p.reshape(-1, 3).max(axis=1))]).T
     found = []
-    for i, column in enumerate(columns):
+    for column, (associated, visible, used, all_three) in zip(columns, corrected.tolist(), strict=True):
+        flags = (all_three <= level, associated <= level, visible <= level, used <= level)
+        nearly = ("nearly the task itself, so its removal is not recommended",) if column.is_nearly_the_task else ()
         seen = column.visibility
-        flagged = all_three[i] <= level
         found.append(
             replace(
                 column,
-                association=replace(column.association, p_corrected=associated[i]),
-                visibility=None if seen is None else replace(seen, p_corrected=visible[i]),
-                gap=replace(column.gap, p_corrected=used[i]),
-                flagged=flagged,
-                verdict=_verdict(
-                    column, flagged, associated[i] <= level, visible[i] <= level, used[i] <= level, len(columns)
-                ),
-                notes=column.notes
-                + (("nearly the task itself, so its removal is not recommended",) if column.is_nearly_the_task else ()),
+                association=replace(column.association, p_corrected=associated),
+                visibility=None if seen is None else replace(seen, p_corrected=visible),
+                gap=replace(column.gap, p_corrected=used),
+                flagged=flags[0],
+                verdict=_verdict(column, *flags, len(columns)),
+                notes=column.notes + nearly,
             )
         )
     return tuple(sorted(found, key=lambda column: (not column.flagged, -column.gap.low)))
@@ -861,15 +802,17 @@ def holm(p: list[float]) -> list[float]:
 
 def _verdict(column: AuditedColumn, flagged: bool, associated: bool, visible: bool, used: bool, judged: int) -> str:
     """What the three tests say, in words; `judged` columns were tested."""
+    corrected = f"not significant after correction for {counted(judged, 'column')}"
+    seen = column.visibility
+    use = f"its use is {corrected}" if column.gap.low > 0 else "no sign that an unweighted head uses it"
     if flagged:
         return FLAGGED
-    corrected = f"not significant after correction for {counted(judged, 'column')}"
     if not associated:
-        if column.association.low > 0:
-            return f"its association with the task is {corrected}"
-        return "no sign that it is associated with the task"
-    use = f"its use is {corrected}" if column.gap.low > 0 else "no sign that an unweighted head uses it"
-    seen = column.visibility
+        return (
+            f"its association with the task is {corrected}"
+            if column.association.low > 0
+            else "no sign that it is associated with the task"
+        )
     if seen is None:
         return "associated with the task" + (", and errors depend on it; not probed" if used else f"; {use}")
     if not visible:

@@ -173,10 +173,6 @@ class UsedRowsWarning(UserWarning):
     """A certificate is measured on rows that the removal was fitted on, so it is too optimistic."""
 
 
-class OutlierWarning(UserWarning):
-    """A few values hold most of the variance of a numeric concept, such as codes for "not known"."""
-
-
 class ClusterWarning(WithFields, UserWarning):
     """Rows are not independent: some are duplicates, or a group lies in few clusters; the message says more."""
 

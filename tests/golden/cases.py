@@ -34,7 +34,6 @@ from unspur import (
     PaperVariant,
 )
 from unspur.metrics import (
-    description_length,
     group_accuracy,
     leakage,
     paired_difference,
@@ -405,12 +404,11 @@ def _measures() -> Answer:
     return {
         "angles": np.asarray(principal_angles(first, second)),
         "shared": shared_variance(first, second),
-        "description": description_length(TEST.Z, TEST.concept, random_state=0).bits,
         "reconstruction": reconstruction_error(rest, TRAIN.Z[:, 0]),
     }
 
 
-case("angles, description length, reconstruction", _measures)
+case("angles, reconstruction", _measures)
 
 
 def answer(key: str) -> Answer:

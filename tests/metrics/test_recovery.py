@@ -1,15 +1,17 @@
 """Rebuilding the features of Toy: what is there is found, what was removed is not."""
 
-import warnings
-
 import numpy as np
 import pytest
 from sklearn.linear_model import LinearRegression
 
-from unspur import LEACE, AffineMap, Subspace
+from unspur import AffineMap, Subspace
 from unspur.datasets import make_toy
-from unspur.exceptions import IllConditionedWarning, InputError
-from unspur.metrics import explained_variance, reconstruction_error
+from unspur.exceptions import InputError
+from unspur.metrics import reconstruction_error
+
+
+def explained_variance(rows, feature):
+    return 100 * (1 - (reconstruction_error(rows, feature) / feature.std()) ** 2)
 
 
 @pytest.fixture(scope="module")
@@ -50,47 +52,6 @@ def test_a_removed_feature_cannot_be_rebuilt_and_the_other_can(toy, dtype):
 
 def test_what_cannot_be_judged_says_so(toy):
     with pytest.raises(InputError, match="rebuilt perfectly"):
-        explained_variance(toy.Z[:20], toy.Z[:20, 0])
-    with pytest.raises(InputError, match="constant"):
-        explained_variance(toy.Z, np.full(5000, 0.3))
+        reconstruction_error(toy.Z[:20], toy.Z[:20, 0])
     with pytest.raises(InputError, match="one per row"):
-        explained_variance(toy.Z, toy.Z)
-
-
-@pytest.mark.parametrize("dtype", [np.float16, np.float32])
-@pytest.mark.parametrize("width", [40.0, 1e3])
-def test_a_wide_column_does_not_hide_the_others_in_any_precision(dtype, width):
-    rng = np.random.default_rng(0)
-    Z = rng.standard_normal((3000, 32))
-    Z[:, 0] *= width
-    feature = Z[:, 5] + rng.standard_normal(3000)
-    expected = explained_variance(Z, feature)
-    assert 45 < expected < 55
-    assert explained_variance(Z.astype(dtype), feature) == pytest.approx(expected, abs=0.1)
-
-
-def test_narrow_directions_that_may_be_rounding_errors_are_told():
-    rng = np.random.default_rng(0)
-    Z = rng.standard_normal((3000, 32))
-    Z[:, 0] *= 1e6
-    assert explained_variance(Z, Z[:, 5]) == pytest.approx(100.0)
-    with pytest.warns(IllConditionedWarning, match="31 of 32 directions .* Pass float64 rows"):
-        assert explained_variance(Z.astype(np.float32), Z[:, 5]) < 5
-
-
-@pytest.mark.parametrize("width", [1.0, 10.0, 50.0])
-def test_rounding_errors_of_a_wide_concept_are_not_read(width):
-    def rows(seed):
-        rng = np.random.default_rng(seed)
-        y, concept = rng.integers(2, size=(2, 4000))
-        Z = rng.standard_normal((4000, 20))
-        Z[:, 0] += 4 * y
-        Z[:, 1] = (4 * concept + Z[:, 1]) * width
-        return Z.astype(np.float32), y, concept
-
-    (Z, y, concept), (new, *_) = rows(0), rows(1)
-    clean = LEACE().fit(Z, y, concept=concept).transform(new)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", IllConditionedWarning)  # it may say so
-        assert explained_variance(clean, new[:, 1]) < 3
-    assert explained_variance(new, new[:, 1]) > 99.9  # the control
+        reconstruction_error(toy.Z, toy.Z)

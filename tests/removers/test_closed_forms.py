@@ -17,7 +17,6 @@ from unspur.exceptions import (
     InputError,
     LabelError,
     NothingRemovedWarning,
-    OutlierWarning,
     TaskLostWarning,
 )
 from unspur.metrics import leakage
@@ -174,37 +173,6 @@ def aged(seed):
     age, z = rng.normal(45, 12, 500), rng.standard_normal((500, 20))
     z[:, 0] += age / 12
     return z, age
-
-
-def test_a_code_among_numbers_that_hides_them_does_not_go_unsaid(tmp_path):
-    (z, age), (fresh, truth) = aged(0), aged(1)
-    coded, judged = (np.where(np.arange(500) < 1, 9999.0, values) for values in (age, truth))
-    said = r"1 of 500 values of concept holds 99.* % of its variance: 9999\. Is it a code .*missing_concept=9999"
-    with pytest.warns(OutlierWarning, match=said) as caught:
-        leace = LEACE(concept_type="continuous").fit(z, concept=coded)
-    assert caught[0].filename == __file__
-    notes = leace.certificate(fresh, concept=judged).notes
-    assert sum("is it a code" in note.lower() for note in notes) == 2  # of the fit, and of the rows measured
-    assert any("not predictable before the removal either" in note for note in notes)
-    leace.save(tmp_path / "leace.safetensors")
-    assert "9999" in str(load(tmp_path / "leace.safetensors").trace_)
-    with pytest.warns(OutlierWarning):
-        streamed = LEACE(concept_type="continuous").partial_fit(z, concept=coded).partial_fit(fresh, concept=truth)
-    assert streamed.trace_.notes == leace.trace_.notes
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        marked = LEACE(concept_type="continuous", missing_concept=9999).fit(z, concept=coded)
-        notes = marked.certificate(fresh, concept=judged).notes
-        LEACE(concept_type="continuous").fit(z, concept=np.where(np.arange(500) < 3, 1.0, 0.0))
-    assert not any("code" in note or "either" in note for note in notes)
-
-
-def test_a_code_in_a_fifth_of_the_rows_does_not_go_unsaid_either():
-    (z, age), (fresh, truth) = aged(0), aged(1)
-    coded, judged = (np.where(np.arange(500) < 100, 9999.0, values) for values in (age, truth))
-    with pytest.warns(OutlierWarning, match=r"100 of 500 values of concept hold 99.*missing_concept=9999"):
-        leace = LEACE(concept_type="continuous").fit(z, concept=coded)
-    assert sum("is it a code" in note.lower() for note in leace.certificate(fresh, concept=judged).notes) == 2
 
 
 def test_partial_fit_and_merge_equal_one_fit(tmp_path):

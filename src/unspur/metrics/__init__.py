@@ -10,24 +10,16 @@ from unspur.metrics.groups import (
     worst_difference,
     worst_group_scorer,
 )
-from unspur.metrics.information import (
-    DescriptionLength,
-    description_length,
-    explained_variance,
-    reconstruction_error,
-)
 from unspur.metrics.leakage import Leakage, NumericLeakage, leakage
+from unspur.metrics.recovery import reconstruction_error
 from unspur.subspace import principal_angles, shared_variance
 
 __all__ = [
-    "DescriptionLength",
     "GroupAccuracy",
     "GroupScorer",
     "Leakage",
     "NumericLeakage",
     "PairedDifference",
-    "description_length",
-    "explained_variance",
     "group_accuracy",
     "group_average_scorer",
     "leakage",

@@ -14,11 +14,11 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import betaincinv
-from scipy.stats import binom, norm
+from scipy.stats import norm
 from sklearn.utils.metadata_routing import MetadataRequest
 
 from unspur._arrays import to_python
-from unspur._text import MarkupTable, brief, one_line
+from unspur._text import brief, one_line
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.clusters import as_column, cluster_codes
 from unspur.exceptions import ArgumentError, InputError, LabelError
@@ -50,25 +50,6 @@ def exact_bounds(correct: Array, rows: Array, tail: float) -> FloatArray:
     """
     x, n = np.asarray(correct, dtype=np.float64), np.asarray(rows, dtype=np.float64)
     return np.stack([_lower(x, n, tail), 1.0 - _lower(n - x, n, tail)], axis=-1)
-
-
-def simultaneous_bounds(correct: Array, rows: Array, level: float) -> FloatArray:
-    """Bounds that hold for G independent proportions at once with probability `level`, shape (..., 2).
-
-    Each is exact at the level ``level^(1/G)`` (Šidák), where G counts proportions with rows.
-    """
-    groups = max(1, int(np.count_nonzero(np.asarray(rows) > 0)))
-    return exact_bounds(correct, rows, (1 - level ** (1 / groups)) / 2)
-
-
-def expected_minimum(share: FloatArray, rows: Array, points: int = 4096) -> float:
-    """Mean of ``min_g X_g / n_g`` over independent ``X_g ~ Binomial(n_g, share_g)``: ∫ Π_g P(X_g / n_g > t) dt."""
-    spread = np.sqrt(share * (1 - share) / rows)
-    low = max(0.0, float((share - 9 * spread).min()))
-    high = min(1.0, float((share + 9 * spread).min()))
-    t = low + (np.arange(points) + 0.5) * (high - low) / points
-    above = np.prod([binom.sf(np.floor(n * t), n, p) for n, p in zip(rows, share, strict=True)], axis=0)
-    return low + (high - low) * float(above.mean())
 
 
 def mean_interval(share: FloatArray, rows: FloatArray, z: float) -> tuple[float, float]:
@@ -160,7 +141,7 @@ def paired_difference(before: Array, after: Array, group: Array | None = None, l
     groups = as_column(group)
     if groups.shape != first.shape:
         raise InputError(f"group has shape {groups.shape}; {len(first)} values are needed, one for each row.")
-    known = ~(np.isnat(groups) if groups.dtype.kind in "mM" else missing_values(groups, None))
+    known = ~missing_values(groups, None)
     if not known.any():
         raise InputError(f"group is missing in all {len(groups)} rows.")
     first, second, numbers = first[known], second[known], cluster_codes(groups[known], "group", int(known.sum()))
@@ -211,12 +192,8 @@ def _tango(better: int, worse: int, n: int, z: float) -> tuple[float, float, flo
 
 def _answers(before: Array, after: Array) -> tuple[BoolArray, BoolArray]:
     given = [np.asarray(answers) for answers in (before, after)]
-    for answers in given:
-        if answers.dtype.kind not in "biuf" or not np.all((answers == 0) | (answers == 1)):
-            raise InputError(
-                f"before and after must be boolean (or 0/1) arrays of correct predictions; got {answers.dtype} such as "
-                f"{brief(answers.ravel()[0], 40)!r}. Pass predicted == y."
-            )
+    if any(one.dtype.kind not in "biuf" or not np.all((one == 0) | (one == 1)) for one in given):
+        raise InputError("before and after must say of each prediction whether it is right. Pass predicted == y.")
     first, second = (answers.astype(bool) for answers in given)
     if first.ndim != 1 or first.shape != second.shape or not len(first):
         raise InputError(
@@ -369,7 +346,7 @@ class GroupAccuracy:
         """Accuracy of the worst group among those with rows: the plug-in minimum.
 
         It is biased low, since a group can be the worst by bad luck: by 1.9 points for four groups of 500 rows with an
-        accuracy of 80 % each, and not at all if one group is clearly the worst. See `worst_corrected`.
+        accuracy of 80 % each, and not at all if one group is clearly the worst. `worst_interval` is not.
         """
         return float(np.nanmin(self.accuracy))
 
@@ -377,17 +354,6 @@ class GroupAccuracy:
     def worst_group(self) -> tuple[Any, ...]:
         """Classes of the worst group: main, then each concept."""
         return self._at(np.unravel_index(int(np.nanargmin(self.accuracy)), self.rows.shape))
-
-    @property
-    def worst_corrected(self) -> float:
-        """Plug-in minimum less its bias by an exact parametric bootstrap.
-
-        ``2 min p̂ − E[min p̂*]``, ``p̂*_g ~ Binomial(n_g, p̂_g) / n_g``. It removes 40 % of the bias if all groups are
-        equal and all of it if they differ a little. It is at most the average over groups, and can be optimistic by a
-        point or two for groups of ten rows. No estimate removes all bias everywhere; rely on the interval.
-        """
-        share, rows = self.accuracy[self.rows > 0], self.rows[self.rows > 0]
-        return min(self.group_average, 2 * self.worst - expected_minimum(share, rows))
 
     def worst_interval(self, level: float = 0.95) -> tuple[float, float]:
         """Interval of the true accuracy of the worst group: the smallest lower and the smallest upper bound.
@@ -438,47 +404,6 @@ class GroupAccuracy:
         low, high = exact_bounds(self.correct.sum() + self.ungrouped_correct, self.n_rows, tail_probability(level))
         return float(low), float(high)
 
-    def weighted_average(self, train_shares: Array) -> float:
-        """Group accuracies averaged with the shares that the groups have among the *training* rows.
-
-        `train_shares` has the shape of `rows`: shares, or numbers of rows, as `group_counts(y_train, concept_train)`
-        returns them.
-        """
-        shares = np.asarray(train_shares, dtype=np.float64)
-        if shares.shape != self.rows.shape or not np.all(shares >= 0) or not 0 < shares.sum() < np.inf:
-            raise InputError(
-                f"train_shares must be shares ≥ 0 of the groups in an array of shape {self.rows.shape}; got "
-                f"{np.array2string(shares, threshold=8)}. group_counts(y_train, concept_train) makes one."
-            )
-        if np.any(empty := (shares > 0) & (self.rows == 0)):
-            raise InputError(
-                f"Group ({self.labels()[int(np.argmax(empty))]}) has training rows and none here: its accuracy, "
-                "and with it the weighted average, is unknown."
-            )
-        return float(np.nansum(self.accuracy * shares) / shares.sum())
-
-    def group_counts(self, y: Array, concept: Array) -> IntArray:
-        """Number of other labelled rows (say, training rows) in each of these groups, in the shape of `rows`.
-
-        Several concepts that have names are matched by name; those of arrays are taken in their order.
-        """
-        concepts, names = named_concepts(concept, series_name(concept) or "concept"), self.names[1:]
-        if len(concepts) != len(names):
-            raise LabelError(f"There are {len(concepts)} concepts; {len(names)} are evaluated here: {names}.")
-        if set(concepts) == set(names):
-            concepts = {name: concepts[name] for name in names}
-        elif len(names) > 1 and numbered("concept", len(names)) not in (names, tuple(concepts)):
-            raise LabelError(f"The concepts are {', '.join(concepts)}; {', '.join(names)} are evaluated here.")
-        columns = zip(self.names, (y, *concepts.values()), strict=True)
-        labels = [class_label(values, name, len(y)) for name, values in columns]
-        known = np.all([label.present for label in labels], axis=0)
-        codes = [
-            _codes_among(label, level, name)[known]
-            for label, level, name in zip(labels, self.levels, self.names, strict=True)
-        ]
-        cell = np.ravel_multi_index(tuple(codes), self.rows.shape)
-        return np.bincount(cell, minlength=self.rows.size).reshape(self.rows.shape)
-
     def interval(self, level: float = 0.95, *, simultaneous: bool = False) -> FloatArray:
         """Exact interval of each group's accuracy, shape ``(*rows.shape, 2)``: low and high; NaN without rows.
 
@@ -487,7 +412,7 @@ class GroupAccuracy:
         """
         tail = tail_probability(level)
         if simultaneous:
-            return simultaneous_bounds(self.correct, self.rows, level)
+            tail = (1 - level ** (1 / np.count_nonzero(self.rows))) / 2
         return exact_bounds(self.correct, self.rows, tail)
 
     def per_concept(self) -> dict[str, GroupAccuracy]:
@@ -524,29 +449,20 @@ class GroupAccuracy:
         `names` are those of the main label and the concepts. `rows` and `average` include rows in no group, which
         `ungrouped_rows` and `ungrouped_correct` count.
         """
-        interval = self.interval()
         groups = []
-        for index, classes in self.groups():
+        for (index, classes), bounds in zip(self.groups(), self.interval().reshape(-1, 2), strict=True):
             main, *concepts = storable(classes)
-            low, high = interval[index]
-            concept = concepts[0] if len(concepts) == 1 else dict(zip(self.names[1:], concepts, strict=True))
-            groups.append(
-                {
-                    "main": main,
-                    "concept": concept,
-                    "rows": int(self.rows[index]),
-                    "correct": int(self.correct[index]),
-                    "accuracy": _number(self.accuracy[index]),
-                    "low95": _number(low),
-                    "high95": _number(high),
-                }
-            )
+            share, low, high = (None if np.isnan(one) else float(one) for one in (self.accuracy[index], *bounds))
+            group = {"main": main, "concept": concepts[0]}
+            if len(concepts) > 1:
+                group["concept"] = dict(zip(self.names[1:], concepts, strict=True))
+            counts = {"rows": int(self.rows[index]), "correct": int(self.correct[index])}
+            groups.append({**group, **counts, "accuracy": share, "low95": low, "high95": high})
         low, high = self.worst_interval()
         return {
             "names": list(self.names),
             "groups": groups,
             "worst": self.worst,
-            "worst_corrected": self.worst_corrected,
             "worst_low95": low,
             "worst_high95": high,
             "group_average": self.group_average,
@@ -582,54 +498,37 @@ class GroupAccuracy:
     def __repr__(self) -> str:
         return f"GroupAccuracy({' × '.join(self.names)}, worst={self.worst:.4f}, average={self.average:.4f})"
 
-    def __str__(self) -> str:
-        labels = [label if len(label) <= 44 else label[:43] + "…" for label in self.labels()]
-        width = max(len(label) for label in [*labels, NO_GROUP])
-        interval = 100 * self.interval().reshape(-1, 2)
-        lines = [f"{'accuracy, %':<{width}} {'rows':>8} {'':>7}   95 % interval"]
-        lines.append("─" * len(lines[0]))
-        for label, rows, share, (low, high) in zip(
-            labels, self.rows.ravel(), self.accuracy.ravel(), interval, strict=True
-        ):
-            lines.append(
-                f"{label:<{width}} {rows:>8} " + (f"{100 * share:>7.1f}   {low:5.1f} – {high:5.1f}" if rows else "none")
-            )
-        low, high = self.worst_interval()
-        if self.ungrouped_rows:
-            right = 100 * self.ungrouped_correct / self.ungrouped_rows
-            lines.append(f"{NO_GROUP:<{width}} {self.ungrouped_rows:>8} {right:>7.1f}")
-        lines += [
-            lines[1],
-            f"{'worst group':<{width}} {'':>8} {100 * self.worst:>7.1f}   {100 * low:5.1f} – {100 * high:5.1f}",
-            f"{'worst, bias-corrected':<{width}} {'':>8} {100 * self.worst_corrected:>7.1f}",
-            f"{'average over groups':<{width}} {'':>8} {100 * self.group_average:>7.1f}",
-            f"{'average over rows':<{width}} {self.n_rows:>8} {100 * self.average:>7.1f}",
-        ]
-        return "\n".join(line.rstrip() for line in lines)
+    def _table(self) -> Any:
+        """The groups, the worst one and the averages as a DataFrame of texts."""
+        import pandas as pd
 
-    def _markup(self) -> MarkupTable:
-        """The table of `__str__`, for notebooks and cards."""
-        lines = [
-            (label, f"{rows:,}", f"{100 * share:.1f}", f"{100 * low:.1f} – {100 * high:.1f}")
-            if rows
-            else (label, "0", "–", "–")
-            for label, rows, share, (low, high) in zip(
-                self.labels(), self.rows.ravel(), self.accuracy.ravel(), self.interval().reshape(-1, 2), strict=True
-            )
-        ]
+        low, high = self.interval().reshape(-1, 2).T
+        groups = zip(self.labels(), self.rows.ravel(), self.accuracy.ravel(), low, high, strict=True)
+        found: list[tuple[str, Any, Any, Any, Any]] = list(groups)
         if self.ungrouped_rows:
-            right = self.ungrouped_correct / self.ungrouped_rows
-            lines.append((NO_GROUP, f"{self.ungrouped_rows:,}", f"{100 * right:.1f}", ""))
-        for label, rows, share, bounds in (
-            ("worst group", "", self.worst, self.worst_interval()),
-            ("average over groups", "", self.group_average, self.group_average_interval()),
-            ("average over rows", f"{self.n_rows:,}", self.average, self.average_interval()),
-        ):
-            lines.append((label, rows, f"{100 * share:.1f}", f"{100 * bounds[0]:.1f} – {100 * bounds[1]:.1f}"))
-        return MarkupTable("Accuracy by group", ("group", "rows", "accuracy, %", "95 % interval"), tuple(lines))
+            share = self.ungrouped_correct / self.ungrouped_rows
+            found.append((NO_GROUP, self.ungrouped_rows, share, np.nan, np.nan))
+        found += [
+            ("worst group", 0, self.worst, *self.worst_interval()),
+            ("average over groups", 0, self.group_average, *self.group_average_interval()),
+            ("average over rows", self.n_rows, self.average, *self.average_interval()),
+        ]
+        cells = [
+            (
+                f"{rows:,}" if rows else "none" if np.isnan(share) else "",
+                "" if np.isnan(share) else f"{100 * share:.1f}",
+                "" if np.isnan(low) else f"{100 * low:.1f} – {100 * high:.1f}",
+            )
+            for _, rows, share, low, high in found
+        ]
+        names = [brief(name, 44) for name, *_ in found]
+        return pd.DataFrame(cells, index=names, columns=["rows", "accuracy, %", "95 % interval"])
+
+    def __str__(self) -> str:
+        return str(self._table().to_string())
 
     def _repr_html_(self) -> str:
-        return self._markup().html()
+        return str(self._table().to_html())
 
 
 def _label_among(
@@ -648,43 +547,25 @@ def _label_among(
 
 
 def _right(y: Array, predicted: Array, classes: tuple[Any, ...]) -> Array:
-    """Mask of correct predictions; LabelError if no prediction is one of the classes."""
+    """Mask of correct predictions; LabelError if predictions are no classes."""
     truth, guess = as_labels(y).ravel(), as_labels(predicted).ravel()
     if truth.shape != guess.shape:
         raise LabelError(f"There are {len(guess)} predictions for {len(truth)} rows. Each row needs one.")
     if missing := int(missing_values(guess, None).sum()):
-        raise LabelError(
-            f"{missing:,} of {len(guess):,} predictions are missing. Predict a class for each row, or leave these rows "
-            "out of all arguments."
-        )
+        raise LabelError(f"{missing:,} of {len(guess):,} predictions are missing. Predict a class for each row.")
     right = np.asarray(truth == guess, dtype=bool)
-    if not right.any() and not set(guess.tolist()) & set(classes):
+    odd = [one for one in np.unique(guess).tolist() if isinstance(one, float) and not one.is_integer()]
+    if (odd and odd[0] not in classes) or (not right.any() and not set(guess.tolist()) & set(classes)):
         raise LabelError(
-            f"No predicted value ({guess[0]!r}, …) is a class of y ({truth[0]!r}, …). Predictions must be class "
-            "labels of y."
-        )
-    given = guess.tolist() if guess.dtype.kind in "fO" else []
-    if unknown := {one for one in given if isinstance(one, float) and not one.is_integer()} - set(classes):
-        raise LabelError(
-            f"Predicted values such as {min(unknown)!r} are no class of y ({truth[0]!r}, …). Make probabilities class "
-            "labels first."
+            f"Predicted values such as {odd[0] if odd else guess[0]!r} are no class of y ({truth[0]!r}, …). "
+            "Predictions must be class labels of y, not probabilities."
         )
     return right
-
-
-def _codes_among(label: ClassLabel, level: tuple[Any, ...], name: str) -> IntArray:
-    if unknown := [value for value in label.classes if value not in level]:
-        raise LabelError(f"{name} has the value {unknown[0]!r}, for which no accuracy is known ({list(level)}).")
-    return np.array([level.index(value) for value in label.classes])[label.codes]
 
 
 def _main_name(y: Array, concepts: Mapping[str, Array]) -> str:
     """Name of the main label: that of its Series, "main" or "y", the first that no concept has."""
     return next(name for name in (series_name(y), "main", "y", "main label") if name and name not in concepts)
-
-
-def _number(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
 
 
 @dataclass(frozen=True)

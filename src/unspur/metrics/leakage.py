@@ -5,10 +5,10 @@ Classes are predicted by a classifier and compared with guessing; a number is pr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from numbers import Integral
-from typing import Any, Literal, TypedDict, Unpack, overload
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from scipy.stats import norm
@@ -16,7 +16,7 @@ from scipy.stats import t as student
 from sklearn.model_selection import KFold, StratifiedKFold
 
 from unspur._arrays import renumbered
-from unspur._resources import map_blocks, one_blas_thread
+from unspur._resources import one_blas_thread
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur._validation import checked_weights, require_same_columns
 from unspur.clusters import (
@@ -33,31 +33,22 @@ from unspur.exceptions import GroupSizeError, InputError, LabelError
 from unspur.labels import ClassLabel, class_label, numeric_column
 from unspur.metrics.groups import mean_interval, p_above, require_level, tail_probability
 from unspur.metrics.probes import (
+    MAX_TRAINING_ROWS,
     Kind,
-    ScaledRows,
-    Units,
-    balanced,
+    SmallNetwork,
     checked_rows,
-    prepare_probe,
+    inner_folds,
+    linear_probe,
+    ridge,
     scale_notes,
-    units_to_try,
 )
 from unspur.options import storable
 from unspur.solvers.held_out_losses import HeldOutClusters, average_error
 
-#: Penalties of the ridge regression to choose from, in units of the mean variance of the rows.
-RIDGE_PENALTIES = (1e4, 1e3, 1e2, 10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-5, 1e-8, 0.0)
-#: Largest value of rows below which their squares may vanish.
-MIN_SIZE = 1e-100
-#: Folds of the training rows on which a penalty is chosen.
-RIDGE_FOLDS = 3
+#: Training and test rows of each fold.
+Splits: TypeAlias = list[tuple[Array, Array]]
 #: Fewest rows to train a probe of a number on, and fewest rows or clusters to test it on.
 MIN_TRAINING_ROWS, MIN_TEST_ROWS = 6, 10
-#: Extreme values are at most this share of all values (or one value), hold more than this share of the squared
-#: deviations, and lie this many times as far out as the next. Of 500 lognormal numbers, 2 % of samples have some.
-EXTREME_SHARE, EXTREME_DEVIATION_SHARE, EXTREME_DISTANCE_RATIO = 0.01, 0.5, 3.0
-#: More rows than that may be extreme if they share at most this many values, as codes for "missing" do.
-MAX_EXTREME_CODES = 3
 #: Cross-fitted rows carry the information of about half as many independent rows: any two folds meet twice, each tested
 #: with a probe that was trained on the other, and where the concept is independent of X both meetings err the same way.
 #: So the variance is up to twice the binomial one (1 + 2/π for a linear probe); ignoring it, a test at 5 % rejects in 8
@@ -93,7 +84,7 @@ class NumericLeakage:
     @classmethod
     def from_dict(cls, saved: dict[str, Any]) -> NumericLeakage:
         """Inverse of `to_dict`."""
-        return cls(**{**saved, "notes": tuple(saved.get("notes", ()))})
+        return cls(**{**saved, "notes": tuple(saved["notes"])})
 
     def __str__(self) -> str:
         text = (
@@ -101,165 +92,6 @@ class NumericLeakage:
             f"p {_p_text(self.p)}), {self.rows} rows"
         )
         return "; ".join([text, *self.notes])
-
-
-def extreme_values_note(numbers: FloatArray, name: str, weight: FloatArray | None = None) -> str:
-    """A warning if a few values, far from all others, hold most of the variance of a number; else "".
-
-    "A few" is 1 % of the rows, or up to half of them if they share one to three values, as codes do. Deviations are
-    from the median, which few values do not move. A number whose other values are all the same gets no warning: the few
-    are all that there is to predict.
-    """
-    weight = np.ones(len(numbers)) if weight is None else weight
-    known = np.isfinite(numbers) & (weight > 0)
-    values, weight = numbers[known], weight[known]
-    most_extremes = max(1, int(EXTREME_SHARE * len(values)))
-    if len(values) < 3:
-        return ""
-    order = np.argsort(-np.abs(values - np.median(values)), kind="stable")
-    distance = np.abs(values - np.median(values))[order]
-    cumulative = np.zeros(len(distance))
-    if distance[0] > 0:
-        cumulative = np.cumsum(weight[order] * (distance / distance[0]) ** 2)
-    jump = (distance[:-1] > EXTREME_DISTANCE_RATIO * distance[1:]) & (distance[1:] > 0)
-    candidates = np.flatnonzero(jump & (cumulative[:-1] > EXTREME_DEVIATION_SHARE * cumulative[-1])) + 1
-
-    def look_like_codes(k: int) -> bool:
-        return 2 * k < len(values) and len(np.unique(values[order[:k]])) <= min(MAX_EXTREME_CODES, k // 2)
-
-    ends = [k for k in candidates.tolist() if k <= most_extremes or look_like_codes(k)]
-    if not ends:
-        return ""
-    k = ends[-1]
-    outside = np.unique(values[order[:k]])
-    shown = ", ".join(map(_exact, outside[:4])) + (", …" if len(outside) > 4 else "")
-    share = min(99.9, 100 * cumulative[k - 1] / cumulative[-1])
-    question = "Is it a code" if len(outside) == 1 else "Are they codes"
-    return (
-        f"{k:,} of {len(values):,} values of {name} {'holds' if k == 1 else 'hold'} {share:.3g} % of its variance: "
-        f"{shown}. {question} for a missing value? Then pass missing_concept={_exact(outside[-1])}, or NaN in these "
-        "rows. If not, clip or transform the number (its logarithm, its rank); otherwise the result depends on these "
-        "rows alone"
-    )
-
-
-def _exact(value: float) -> str:
-    """A number in as few digits as give the same number again."""
-    short = f"{value:.6g}"
-    return short if float(short) == value else repr(float(value))
-
-
-def _ridge(
-    X: Array,
-    numbers: FloatArray,
-    weight: FloatArray,
-    penalty: float | None,
-    rng: np.random.Generator,
-    clusters: IntArray | None = None,
-) -> tuple[Callable[[Array], FloatArray], float]:
-    """Fit a ridge regression; return its predictor and the mean of the numbers.
-
-    If no penalty is given, cross-validation chooses it, and the units of the columns, by squared error. Its folds keep
-    clusters together, unless there are too few of them.
-    """
-    if len(X) < MIN_TRAINING_ROWS:
-        raise GroupSizeError(f"There are {len(X)} rows to train a probe on; at least {MIN_TRAINING_ROWS} are needed.")
-    if penalty is not None and not penalty > 0:
-        raise InputError(f"penalty must be positive, in units of the mean variance of X; got {penalty}.")
-    mean = float(np.average(numbers, weights=weight))
-    if penalty is not None:
-        chosen: tuple[Units, float] = ("raw", penalty)
-    else:
-        units = units_to_try(X)
-        cost = np.zeros((len(units), len(RIDGE_PENALTIES)))
-        if clusters is not None and len(np.unique(clusters)) >= RIDGE_FOLDS:
-            fold = _whole_clusters(clusters, RIDGE_FOLDS, rng)
-        else:
-            fold = rng.permutation(np.arange(len(X)) % RIDGE_FOLDS)
-        for k in range(RIDGE_FOLDS):
-            train, test = fold != k, fold == k
-            for i, name in enumerate(units):
-                scaled, weights, bias = _solutions(X[train], numbers[train], weight[train], name, RIDGE_PENALTIES)
-                predicted = ((X[test] - scaled.centre) / scaled.unit) @ weights + bias
-                cost[i] += weight[test] @ (predicted - numbers[test, None]) ** 2
-        best = np.unravel_index(int(np.argmin(cost)), cost.shape)
-        chosen = (units[best[0]], RIDGE_PENALTIES[best[1]])
-    scaled, weights, bias = _solutions(X, numbers, weight, chosen[0], (chosen[1],))
-    return lambda rows: np.asarray(((rows - scaled.centre) / scaled.unit) @ weights[:, 0] + bias), mean
-
-
-def _solutions(
-    X: Array, numbers: FloatArray, weight: FloatArray, units: Units, penalties: tuple[float, ...]
-) -> tuple[ScaledRows, FloatArray, float]:
-    """Scaled rows, weights (d, m) of ridge regressions on them, and the bias of all."""
-    scaled = ScaledRows(X, weight, robust=units == "robust")
-    axes = scaled.axes(units)
-    mean = float(scaled.share @ numbers)
-    covariance = scaled.scores(axes).T @ (scaled.share * (numbers - mean))
-    decay = np.array([axes.decay(penalty) for penalty in penalties])
-    return scaled, axes.lift(covariance[:, None] / (axes.variance[:, None] + decay)), mean
-
-
-def r2_summary(
-    numbers: FloatArray,
-    predicted: FloatArray,
-    mean: Any,
-    weight: FloatArray,
-    inflation: float,
-    level: float,
-    clusters: IntArray | None = None,
-) -> tuple[float, float, float, float]:
-    """R², its bounds and p-value: a ratio of means of rows, with Fieller's interval at Student's quantile.
-
-    The test inverts the interval. On small sets the linearised error of a ratio is too small (a 95 % interval of 10
-    rows covers 86 %), and Fieller's covers at its level. `inflation` is how much larger the variance is since folds
-    share rows. With `clusters` (n,) variances are cluster-robust, and so are the degrees of freedom.
-    """
-    share = weight / weight.sum()
-    without, left = (numbers - mean) ** 2, (numbers - predicted) ** 2
-    scale = float(share @ without)
-    if not scale > 0:
-        raise LabelError("concept is the same number in all test rows; there is nothing to predict.")
-    r2 = 1.0 - float(share @ left) / scale
-    gain = without - left
-    covariance, degrees = _covariance_of_means(np.stack([gain, without]), share, clusters)
-    (of_gain, of_both), (_, of_without) = (inflation * covariance).tolist()
-    mean_gain, quantile = float(share @ gain), float(student.isf((1 - level) / 2, degrees))
-    error = float(np.sqrt(of_gain))
-    p = float(student.sf(mean_gain / error, degrees)) if error > 0 else float(0.5 if r2 <= 0 else 0.0)
-    # All v for which the mean of gain − v·without is not told from 0, between the roots of a v² − 2 b v + c.
-    a = scale**2 - quantile**2 * of_without
-    b = mean_gain * scale - quantile**2 * of_both
-    c = mean_gain**2 - quantile**2 * of_gain
-    if not a > 0:  # a few rows hold most of the variance: nothing bounds it but 1
-        return r2, min(0.0, r2 - quantile * error / scale), 1.0, max(p, (1 - level) / 2)
-    root = float(np.sqrt(max(0.0, b**2 - a * c)))
-    return r2, min(r2, (b - root) / a), min(1.0, max(r2, (b + root) / a)), p
-
-
-def _covariance_of_means(values: FloatArray, share: FloatArray, clusters: IntArray | None) -> tuple[FloatArray, float]:
-    """Covariance (k, k) of the means of k series (k, n) of rows with some shares, and its degrees of freedom."""
-    n = 1.0 / float(np.sum(share**2))
-    if clusters is None:
-        if n < MIN_TEST_ROWS * (1 - 1e-9):
-            raise GroupSizeError(
-                f"There are {len(share)} rows to test the probe on, {n:.3g} by their weights; at least "
-                f"{MIN_TEST_ROWS} are needed. Pass more rows."
-            )
-        deviations = share * (values - (values @ share)[:, None])
-        return deviations @ deviations.T * n / (n - 1), n - 1
-    held_out = HeldOutClusters.in_groups(clusters, np.zeros_like(clusters), 1, share)
-    effective = float(held_out.effective[0])
-    if effective < MIN_TEST_ROWS * (1 - 1e-9):
-        raise GroupSizeError(
-            f"There are {len(np.unique(clusters))} clusters to test the probe on, {effective:.3g} by their sizes and "
-            f"weights; at least {MIN_TEST_ROWS} are needed. Pass rows of more clusters."
-        )
-    # The square of the error of one group is a quadratic form, so it gives covariances as well.
-    sums = [[average_error(one + other, held_out) for other in values] for one in values]
-    square = np.array([[error**2 for error, _ in line] for line in sums])
-    own = np.diag(square) / 4.0
-    return (square - own[:, None] - own) / 2.0, sums[0][0][1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,12 +131,13 @@ class Leakage:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, ready for JSON."""
-        return {
-            **asdict(self),
-            "recall": list(self.recall),
-            "classes": storable(self.classes),
-            "notes": list(self.notes),
-        }
+        lists = {"recall": list(self.recall), "classes": storable(self.classes), "notes": list(self.notes)}
+        return {**asdict(self), **lists}
+
+    @classmethod
+    def from_dict(cls, saved: dict[str, Any]) -> Leakage:
+        """Inverse of `to_dict`."""
+        return cls(**{**saved, **{name: tuple(saved[name]) for name in ("recall", "classes", "notes")}})
 
     def __str__(self) -> str:
         text = (
@@ -316,31 +149,10 @@ class Leakage:
         return "; ".join([text, *below, *self.notes])
 
 
-class _Options(TypedDict, total=False):
-    """Keywords of `leakage` that do not decide what it returns."""
-
-    probe: Kind
-    cv: Any
-    X_test: Array | None
-    concept_test: Array | None
-    sample_weight: Array | None
-    sample_weight_test: Array | None
-    penalty: float | None
-    clusters: Array | None
-    clusters_test: Array | None
-    missing_concept: Any
-    level: float
-    random_state: Any
+def _p_text(p: float) -> str:
+    return "< 0.001" if p < 0.001 else f"= {p:.3f}"
 
 
-@overload
-def leakage(
-    X: Array, concept: Array, *, concept_type: Literal["class"] = ..., **options: Unpack[_Options]
-) -> Leakage: ...
-@overload
-def leakage(
-    X: Array, concept: Array, *, concept_type: Literal["continuous"], **options: Unpack[_Options]
-) -> NumericLeakage: ...
 def leakage(
     X: Array,
     concept: Array,
@@ -358,30 +170,33 @@ def leakage(
     missing_concept: Any = None,
     level: float = 0.95,
     random_state: Any = None,
-) -> Leakage | NumericLeakage:
+) -> Any:
     """How well a fresh probe predicts the concept from rows it was not trained on.
 
     Without a test set every row is predicted by a probe trained on the other folds. Every class of the concept has the
     same weight, in training and in what is reported, so guessing has accuracy 1/k and loss log k however unequal the
-    classes are.
+    classes are. A probe is trained on at most 3,000 rows, drawn at random with the shares of the classes.
 
     Parameters
     ----------
     X, concept : rows (n, d) and their label (n,) of two or more classes, or a number; rows where it is missing are
         ignored.
-    probe : "linear" (the best of several linear classifiers on folds of the training rows: logistic regression and
-        discriminant analysis, in several units) or "mlp" (one hidden layer of 64 units).
-    concept_type : "class", or "continuous" for a number. A number is predicted by ridge regression, and the result is a
-        NumericLeakage: R² out of sample, 0 if the rows say nothing.
+    probe : "linear" (folds of the training rows choose among discriminant analysis with shrinkage and logistic
+        regression, and how columns are scaled) or "mlp" (one hidden layer of 64 units).
+    concept_type : "class", or "continuous" for a number, which is predicted by ridge regression.
     cv : number of folds (stratified by concept, drawn at random), a splitter of the rows with a known concept, or pairs
         of index arrays (train, test) into the rows of X. A PredefinedSplit may be of all rows of X too.
     X_test, concept_test : rows to test the probe on, instead of folds.
     sample_weight, sample_weight_test : weights of rows, in training and in what is reported.
-    penalty : of logistic (or ridge) regression on the unscaled columns, in units of the mean variance; with None the
-        probe and its penalty are chosen on folds of the training rows.
+    penalty : of logistic or ridge regression on standardised columns, when nothing is to be chosen.
     clusters, clusters_test : which rows belong together (frames of one film), by labels of any hashable kind. Rows of a
         cluster share a fold, and interval and p count clusters; ignoring clusters makes both too optimistic. Without
         them, exact duplicates of a row are a cluster, and a note says so.
+
+    Returns
+    -------
+    Leakage or NumericLeakage
+        Accuracy of a classifier with its interval; for a number R² out of sample, 0 if the rows say nothing.
 
     Notes
     -----
@@ -393,52 +208,37 @@ def leakage(
     require_level(level)
     if (X_test is None) != (concept_test is None):
         raise InputError("X_test and concept_test go together: pass both, or neither for cross-fitting.")
+    if probe not in ("linear", "mlp"):
+        raise InputError(f"probe is 'linear' or 'mlp'; got {probe!r}.")
+    if concept_type not in ("class", "continuous"):
+        raise InputError(f"concept_type is 'class' or 'continuous'; got {concept_type!r}.")
+    if concept_type == "continuous" and probe != "linear":
+        raise InputError(f"A number is predicted by a linear probe only; got probe={probe!r}.")
+    if penalty is not None and not penalty > 0:
+        raise InputError(f"penalty must be positive; got {penalty}.")
     if X_test is not None:
         require_disjoint_clusters(clusters, clusters_test, "test")
-    for name, given in (("concept", concept), ("concept_test", concept_test)):
-        if isinstance(given, Mapping):
-            raise LabelError(
-                f"{name} is a mapping of columns ({', '.join(map(str, given))}), and leakage measures one. Pass the "
-                f"column itself, such as {name}[{next(iter(given), '…')!r}]."
-            )
-    rng = np.random.default_rng(random_state)
     require_same_columns({"X": X, "X_test": X_test})
-    X, X_test = _in_range(checked_rows(X), None if X_test is None else checked_rows(X_test))
-    if concept_type == "continuous":
-        if probe != "linear":
-            raise InputError(f"A number is predicted by a linear probe only; got probe={probe!r}.")
-        numbers = _numbers(concept, len(X), missing_concept)
-        train = _known_rows(X, numbers, np.isfinite(numbers), sample_weight, clusters)
-        test = None
-        if X_test is not None:
-            truth = _numbers(concept_test, len(X_test), missing_concept)
-            test = _known_rows(X_test, truth, np.isfinite(truth), sample_weight_test, clusters_test, "_test")
-        return _number_leakage(train, test, cv, penalty, level, rng)
-    if concept_type != "class":
-        raise InputError(f"concept_type is 'class' or 'continuous'; got {concept_type!r}.")
-    label = _decoded(concept, len(X), missing_concept)
-    train = _known_rows(X, label.codes, label.present, sample_weight, clusters)
+    train = _Rows.of(X, concept, concept_type, missing_concept, sample_weight, clusters)
     test = None
     if X_test is not None:
-        tested = _decoded(concept_test, len(X_test), missing_concept, label)
-        test = _known_rows(X_test, tested.codes, tested.present, sample_weight_test, clusters_test, "_test")
-    return _class_leakage(train, test, label, probe, cv, penalty, level, rng)
-
-
-def _in_range(X: Array, X_test: Array | None) -> tuple[Array, Array | None]:
-    """The rows, times a power of two if their squares would vanish; probes do not depend on the unit."""
-    largest = max(float(np.abs(rows).max(initial=0.0)) for rows in (X, X_test) if rows is not None)
-    if largest == 0.0 or largest > MIN_SIZE:
-        return X, X_test
-    unit = -int(np.frexp(largest)[1])
-    return np.ldexp(X, unit), None if X_test is None else np.ldexp(X_test, unit)
+        test = _Rows.of(
+            X_test, concept_test, concept_type, missing_concept, sample_weight_test, clusters_test, train.label
+        )
+        if test.X.shape[1] != train.X.shape[1]:
+            raise InputError(f"X_test has {test.X.shape[1]} columns, X has {train.X.shape[1]}. They must be the same.")
+    rng = np.random.default_rng(random_state)
+    with one_blas_thread():  # for the same result to the last bit on any number of cores
+        if concept_type == "class":
+            return _class_leakage(train, test, probe, cv, penalty, level, rng)
+        return _number_leakage(train, test, cv, penalty, level, rng)
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
     """Rows with a known target (codes or numbers) and a positive weight; `known` says which of all rows they are.
 
-    `duplicates` says that the clusters are copies of rows, found here.
+    `copies` says that the clusters are duplicates of rows, found here.
     """
 
     X: Array
@@ -446,90 +246,76 @@ class _Rows:
     weight: FloatArray
     known: BoolArray
     clusters: IntArray | None
-    duplicates: bool = False
+    copies: bool = False
+    label: ClassLabel | None = None
 
-
-def _known_rows(
-    X: Array, target: Array, present: BoolArray, sample_weight: Array | None, clusters: Array | None, suffix: str = ""
-) -> _Rows:
-    n = len(X)
-    weight = checked_weights(sample_weight, f"sample_weight{suffix}", n)
-    known = present & (weight > 0)
-    if not known.all():
+    @classmethod
+    def of(
+        cls,
+        X: Array,
+        concept: Any,
+        concept_type: str,
+        missing: Any,
+        sample_weight: Array | None,
+        clusters: Array | None,
+        like: ClassLabel | None = None,
+    ) -> _Rows:
+        """Check the rows; classes of test rows are those of `like`."""
+        X = checked_rows(X)
+        n, label = len(X), None
+        weight = checked_weights(sample_weight, "sample_weight", n)
+        if concept_type == "continuous":
+            target: Array = numeric_column(concept, "concept", n, missing)
+            present = np.isfinite(target)
+            if not present.any():
+                raise LabelError(f"concept is missing in all {n} rows.")
+        else:
+            name = concept.name if isinstance(concept, ClassLabel) and concept.name else "concept"
+            label = class_label(concept, name, n, missing=missing, classes=None if like is None else like.classes)
+            target, present = label.codes, label.present
+        known = present & (weight > 0)
         X, target, weight = X[known], target[known], weight[known]
-    if clusters is not None:
-        return _Rows(X, target, weight, known, cluster_codes(clusters, f"clusters{suffix}", n)[known])
-    # Numbers of copies may differ by anything, such as the time of an upload; different classes tell rows apart.
-    hashes = row_hashes(X)
-    found = duplicate_clusters(hashes, [] if target.dtype.kind == "f" else [target])
-    if found is None or not has_continuous_columns(X[distinct_row_indices(hashes)]):
-        return _Rows(X, target, weight, known, None)
-    return _Rows(X, target, weight, known, found, duplicates=True)
+        if clusters is not None:
+            return cls(X, target, weight, known, cluster_codes(clusters, "clusters", n)[known], label=label)
+        # Numbers of copies may differ by anything, such as the time of an upload; different classes tell rows apart.
+        hashes = row_hashes(X)
+        found = duplicate_clusters(hashes, [] if label is None else [target])
+        if found is None or not has_continuous_columns(X[distinct_row_indices(hashes)]):
+            found = None
+        return cls(X, target, weight, known, found, found is not None, label)
 
-
-def _notes_on_copies(train: _Rows, test: _Rows | None, splits: list[tuple[Array, Array]]) -> tuple[str, ...]:
-    """Notes on copies of rows: in a set, on both sides of given folds, and in training and test set."""
-    notes = []
-    for rows, name in ((train, "X"), (test, "X_test")):
-        if rows is not None and rows.duplicates:
-            assert rows.clusters is not None
-            which = f"{len(rows.X) - int(rows.clusters.max()) - 1:,} of {len(rows.X):,} rows of {name}"
-            notes.append(f"{which} are duplicates of others and count once with them")
-    if train.duplicates and _torn(train, splits):
-        notes.append("cv puts duplicates of a row on both sides of a fold, so that noise looks like a finding")
-    if test is not None:
-        hashes = row_hashes(train.X)
-        shared = int(np.isin(row_hashes(test.X), hashes).sum())
-        if shared and has_continuous_columns(train.X[distinct_row_indices(hashes)]):
-            notes.append(f"{shared:,} rows of X_test are duplicates of rows of X, on which the probe was trained")
-    return tuple(notes)
-
-
-def _torn(rows: _Rows, splits: list[tuple[Array, Array]]) -> bool:
-    """Whether a cluster has rows in a training set and in its test set."""
-    clusters = rows.clusters
-    return clusters is not None and any(np.isin(clusters[train], clusters[test]).any() for train, test in splits)
-
-
-def _decoded(concept: Array, n_rows: int, missing: Any, like: ClassLabel | None = None) -> ClassLabel:
-    """The classes of the concept; a label that is decoded already keeps its name."""
-    name = like.name if like is not None else (concept.name if isinstance(concept, ClassLabel) else "") or "concept"
-    return class_label(concept, name, n_rows, missing=missing, classes=None if like is None else like.classes)
+    def select(self, rows: Array) -> _Rows:
+        """Some of the rows, by mask or index."""
+        clusters = None if self.clusters is None else self.clusters[rows]
+        return _Rows(self.X[rows], self.target[rows], self.weight[rows], rows, clusters, self.copies, self.label)
 
 
 def _class_leakage(
-    train: _Rows,
-    test: _Rows | None,
-    label: ClassLabel,
-    probe: Kind,
-    cv: Any,
-    penalty: float | None,
-    level: float,
-    rng: np.random.Generator,
+    train: _Rows, test: _Rows | None, probe: Kind, cv: Any, penalty: float | None, level: float, rng: Any
 ) -> Leakage:
-    k, codes = len(label.classes), train.target
-    named = [f"{label.name}={value!s}" for value in label.classes]
+    label = train.label
+    assert label is not None
+    k, named = len(label.classes), [f"{label.name}={value!s}" for value in label.classes]
 
-    def prepare(rows: Array) -> Callable[[Array], FloatArray]:
-        for code in range(k):
-            _require(int(np.sum(codes[rows] == code)), 2, named[code], "to train a probe on")
-        weight = balanced(train.weight[rows], codes[rows])
-        cluster = None if train.clusters is None else train.clusters[rows]
-        fit = prepare_probe(probe, codes[rows], k, weight, rng, penalty, cluster)
-        return lambda tested: fit(train.X[rows]).log_proba(tested)
+    def fit(rows: _Rows) -> Callable[[Array], FloatArray]:
+        _require_rows(rows.target, named, 2, "to train a probe on")
+        rows = rows.select(_drawn(rows.target, rng))
+        weight = balanced(rows.weight, rows.target)
+        if probe == "mlp":
+            return SmallNetwork(rows.X, rows.target, weight, rng, rows.clusters).log_proba
+        fold = inner_folds(rows.target, rng, rows.clusters)
+        return linear_probe(rows.X, rows.target, weight, fold, penalty).log_proba
 
     splits = [] if test is not None else _class_folds(cv, train, named, rng)
-    log_p, tested, inflation = _predictions(train, test, prepare, splits, in_threads=probe == "linear")
+    log_p, tested, inflation = _predictions(train, test, fit, splits)
     codes, weight = tested.target, tested.weight
-    rows = np.bincount(codes, minlength=k)
-    for code in range(k):
-        _require(int(rows[code]), 1, named[code], "to test the probe on")
+    _require_rows(codes, named, 1, "to test the probe on")
     right = (np.argmax(log_p, axis=1) == codes) * 1.0
     recall = np.bincount(codes, weights=weight * right) / np.bincount(codes, weights=weight)
     effective = _effective_rows(right, codes, weight)
     if tested.clusters is not None:
         held_out = HeldOutClusters.in_groups(tested.clusters, codes, k, weight)
-        effective = cluster_effective_rows(effective, recall, np.asarray(right, dtype=np.float64), held_out, level)
+        effective = cluster_effective_rows(effective, recall, right, held_out, level)
     effective = effective / inflation
     low, high = mean_interval(recall, effective, float(norm.isf(tail_probability(level))))
     return Leakage(
@@ -550,76 +336,118 @@ def _class_leakage(
 
 
 def _number_leakage(
-    train: _Rows,
-    test: _Rows | None,
-    cv: Any,
-    penalty: float | None,
-    level: float,
-    rng: np.random.Generator,
+    train: _Rows, test: _Rows | None, cv: Any, penalty: float | None, level: float, rng: np.random.Generator
 ) -> NumericLeakage:
     if np.ptp(train.target) == 0:
         raise LabelError("concept is the same number in all rows; there is nothing to predict.")
-    notes = [extreme_values_note(train.target, "concept", train.weight)]
-    largest = np.abs(train.target).max(initial=0.0)
-    if test is not None:
-        notes.append(extreme_values_note(test.target, "concept_test", test.weight))
-        largest = max(largest, np.abs(test.target).max(initial=0.0))
-    # R² does not depend on the unit, and squares in this one neither overflow nor vanish.
-    unit = -int(np.frexp(largest)[1])
-    train = replace(train, target=np.ldexp(train.target, unit))
-    test = None if test is None else replace(test, target=np.ldexp(test.target, unit))
 
-    def prepare(rows: Array) -> Callable[[Array], FloatArray]:
-        cluster = None if train.clusters is None else train.clusters[rows]
-        predict, mean = _ridge(train.X[rows], train.target[rows], train.weight[rows], penalty, rng, cluster)
-        return lambda tested: np.column_stack([predict(tested), np.full(len(tested), mean)])
+    def fit(rows: _Rows) -> Callable[[Array], FloatArray]:
+        if len(rows.X) < MIN_TRAINING_ROWS:
+            raise GroupSizeError(
+                f"There are {len(rows.X)} rows to train a probe on; at least {MIN_TRAINING_ROWS} are needed."
+            )
+        rows = rows.select(_drawn(np.zeros(len(rows.X), dtype=np.intp), rng))
+        fold = inner_folds(np.zeros(len(rows.X), dtype=np.intp), rng, rows.clusters)
+        predict, mean = ridge(rows.X, rows.target, rows.weight, fold, penalty)
+        return lambda X: np.column_stack([predict(X), np.full(len(X), mean)])
 
     splits = [] if test is not None else _number_folds(cv, train, rng)
-    predicted, tested, inflation = _predictions(train, test, prepare, splits)
+    predicted, tested, inflation = _predictions(train, test, fit, splits)
     r2, low, high, p = r2_summary(
         tested.target, predicted[:, 0], predicted[:, 1], tested.weight, inflation, level, tested.clusters
     )
-    notes += [*_notes_on_copies(train, test, splits), *scale_notes(train.X)]
-    return NumericLeakage(r2, low, high, p, len(predicted), level, tuple(filter(None, notes)))
+    notes = (*_notes_on_copies(train, test, splits), *scale_notes(train.X))
+    return NumericLeakage(r2, low, high, p, len(predicted), level, notes)
 
 
 def _predictions(
-    train: _Rows,
-    test: _Rows | None,
-    prepare: Callable[[Array], Callable[[Array], FloatArray]],
-    splits: list[tuple[Array, Array]],
-    *,
-    in_threads: bool = False,
+    train: _Rows, test: _Rows | None, fit: Callable[[_Rows], Callable[[Array], FloatArray]], splits: Splits
 ) -> tuple[FloatArray, _Rows, float]:
-    """Predictions for the test rows, or for each fold from the others, by ``prepare(training rows)(X)``.
+    """Predictions for the test rows, or for each fold from the others, with the rows that were predicted.
 
-    With `in_threads`, functions that were prepared run at the same time; `prepare` itself is called fold by fold. Also
-    returns the rows that were predicted, and the variance of their errors relative to independent rows.
+    Also returns the variance of their errors relative to independent rows.
     """
     if test is not None:
-        if test.X.shape[1] != train.X.shape[1]:
-            raise InputError(f"X_test has {test.X.shape[1]} columns, X has {train.X.shape[1]}. They must be the same.")
-        return prepare(np.arange(len(train.X)))(test.X), test, 1.0
-    tasks = [(prepare(others), rows) for others, rows in splits]
-    with one_blas_thread():  # in any thread, for the same result to the last bit
-        parts = list((map_blocks if in_threads else map)(lambda task: task[0](train.X[task[1]]), tasks))
-    seen = np.zeros(len(train.X), dtype=bool)
-    found = np.zeros((len(train.X), parts[0].shape[1]))
-    for (_, rows), values in zip(splits, parts, strict=True):
-        seen[rows], found[rows] = True, values
+        return fit(train)(test.X), test, 1.0
+    parts = [fit(train.select(others))(train.X[rows]) for others, rows in splits]
+    order = np.concatenate([rows for _, rows in splits])
+    sequence = np.argsort(order, kind="stable")
     inflation = CROSS_FIT_VARIANCE_RATIO if len(parts) > 1 else 1.0
-    if seen.all():
-        return found, train, inflation
-    cluster = None if train.clusters is None else train.clusters[seen]
-    return found[seen], _Rows(train.X[seen], train.target[seen], train.weight[seen], seen, cluster), inflation
+    return np.concatenate(parts)[sequence], train.select(order[sequence]), inflation
 
 
-def _numbers(values: Array, n_rows: int, missing: Any) -> FloatArray:
-    """A numeric concept, shape (n,), NaN where it is missing; LabelError if that is everywhere."""
-    numbers = numeric_column(values, "concept", n_rows, missing)
-    if not np.isfinite(numbers).any():
-        raise LabelError(f"concept is missing in all {n_rows} rows.")
-    return numbers
+def _drawn(codes: IntArray, rng: np.random.Generator) -> IntArray:
+    """At most `MAX_TRAINING_ROWS` rows, drawn with the shares of the classes; 100 of a rare class."""
+    counts = np.bincount(codes)
+    if len(codes) <= MAX_TRAINING_ROWS:
+        return np.arange(len(codes))
+    wanted = np.minimum(counts, np.maximum(100, np.ceil(MAX_TRAINING_ROWS * counts / len(codes)).astype(np.intp)))
+    drawn = [rng.permutation(np.flatnonzero(codes == code))[:count] for code, count in enumerate(wanted)]
+    return np.sort(np.concatenate(drawn))
+
+
+def balanced(weight: FloatArray, codes: IntArray) -> FloatArray:
+    """Weights in which every class present has the same total, all of them summing to one."""
+    total = np.bincount(codes, weights=weight)
+    return np.asarray(weight / total[codes] / np.count_nonzero(total), dtype=np.float64)
+
+
+def r2_summary(
+    numbers: FloatArray,
+    predicted: FloatArray,
+    mean: Any,
+    weight: FloatArray,
+    inflation: float,
+    level: float,
+    clusters: IntArray | None = None,
+) -> tuple[float, float, float, float]:
+    """R², its bounds and p-value: a ratio of means of rows, with Fieller's interval at Student's quantile.
+
+    The test inverts the interval. On small sets the linearised error of a ratio is too small (a 95 % interval of 10
+    rows covers 86 %), and Fieller's covers at its level. `inflation` is how much larger the variance is since folds
+    share rows. With `clusters` (n,) variances are cluster-robust, and so are the degrees of freedom.
+    """
+    share = weight / weight.sum()
+    unit = np.abs(numbers).max() or 1.0  # R² does not depend on it, and squares do not overflow
+    without, left = ((numbers - mean) / unit) ** 2, ((numbers - predicted) / unit) ** 2
+    scale = float(share @ without)
+    if not scale > 0:
+        raise LabelError("concept is the same number in all test rows; there is nothing to predict.")
+    r2 = 1.0 - float(share @ left) / scale
+    gain = without - left
+    covariance, degrees = _covariance_of_means(np.stack([gain, without]), share, clusters)
+    (of_gain, of_both), (_, of_without) = (inflation * covariance).tolist()
+    mean_gain, quantile = float(share @ gain), float(student.isf((1 - level) / 2, degrees))
+    error = float(np.sqrt(of_gain))
+    p = float(student.sf(mean_gain / error, degrees)) if error > 0 else float(0.5 if r2 <= 0 else 0.0)
+    # All v for which the mean of gain − v·without is not told from 0, between the roots of a v² − 2 b v + c.
+    a = scale**2 - quantile**2 * of_without
+    b = mean_gain * scale - quantile**2 * of_both
+    c = mean_gain**2 - quantile**2 * of_gain
+    if not a > 0:  # a few rows hold most of the variance: nothing bounds it but 1
+        return r2, min(0.0, r2 - quantile * error / scale), 1.0, max(p, (1 - level) / 2)
+    root = float(np.sqrt(max(0.0, b**2 - a * c)))
+    return r2, min(r2, (b - root) / a), min(1.0, max(r2, (b + root) / a)), p
+
+
+def _covariance_of_means(values: FloatArray, share: FloatArray, clusters: IntArray | None) -> tuple[FloatArray, float]:
+    """Covariance (k, k) of the means of k series (k, n) of rows with some shares, and its degrees of freedom."""
+    held_out = None if clusters is None else HeldOutClusters.in_groups(clusters, np.zeros_like(clusters), 1, share)
+    n = 1.0 / float(np.sum(share**2)) if held_out is None else float(held_out.effective[0])
+    if n < MIN_TEST_ROWS * (1 - 1e-9):
+        what = "rows" if clusters is None else "clusters"
+        raise GroupSizeError(
+            f"The probe is tested on {n:.3g} {what}, counted by their weights; at least {MIN_TEST_ROWS} are needed. "
+            f"Pass more {what}."
+        )
+    if held_out is None:
+        deviations = share * (values - (values @ share)[:, None])
+        return deviations @ deviations.T * n / (n - 1), n - 1
+    # The square of the error of one group is a quadratic form, so it gives covariances as well.
+    sums = [[average_error(one + other, held_out) for other in values] for one in values]
+    square = np.array([[error**2 for error, _ in line] for line in sums])
+    own = np.diag(square) / 4.0
+    return (square - own[:, None] - own) / 2.0, sums[0][0][1]
 
 
 def _effective_rows(right: FloatArray, codes: IntArray, weight: FloatArray) -> FloatArray:
@@ -654,17 +482,34 @@ def cluster_effective_rows(
     return np.asarray(effective / max(1.0, error**2 / usual) / wider**2)
 
 
-def _whole_clusters(clusters: IntArray, folds: int, rng: np.random.Generator, group: Any = None) -> IntArray:
-    """Fold of each row, shape (n,), with all rows of a cluster in one."""
-    codes = renumbered(clusters)
-    return folds_by_cluster(codes, np.zeros_like(codes) if group is None else group, np.full(folds, 1.0 / folds), rng)
+def _notes_on_copies(train: _Rows, test: _Rows | None, splits: Splits) -> tuple[str, ...]:
+    """Notes on duplicates: in a set, on both sides of given folds, and in training and test set."""
+    notes = []
+    for rows, name in ((train, "X"), (test, "X_test")):
+        if rows is not None and rows.copies:
+            assert rows.clusters is not None
+            which = f"{len(rows.X) - int(rows.clusters.max()) - 1:,} of {len(rows.X):,} rows of {name}"
+            notes.append(f"{which} are duplicates of others and count once with them")
+    if train.copies and _torn(train, splits):
+        notes.append("cv puts duplicates of a row on both sides of a fold, so that noise looks like a finding")
+    if test is not None:
+        hashes = row_hashes(train.X)
+        shared = int(np.isin(row_hashes(test.X), hashes).sum())
+        if shared and has_continuous_columns(train.X[distinct_row_indices(hashes)]):
+            notes.append(f"{shared:,} rows of X_test are duplicates of rows of X, on which the probe was trained")
+    return tuple(notes)
 
 
-def _given_folds(cv: Any, rows: _Rows) -> list[tuple[Array, Array]]:
+def _torn(rows: _Rows, splits: Splits) -> bool:
+    """Whether a cluster has rows in a training set and in its test set."""
+    clusters = rows.clusters
+    return clusters is not None and any(np.isin(clusters[train], clusters[test]).any() for train, test in splits)
+
+
+def _given_folds(cv: Any, rows: _Rows) -> Splits:
     """Folds of a user; clusters must be on one side, unless they are copies of a row."""
-    given = None if rows.duplicates else rows.clusters
-    splits = splits_of_known(cv, rows.known, rows.target, given, rows.X)
-    if not rows.duplicates and _torn(rows, splits):
+    splits = splits_of_known(cv, rows.known, rows.target, None if rows.copies else rows.clusters, rows.X)
+    if not rows.copies and _torn(rows, splits):
         raise InputError(
             "cv: a cluster has rows in a training set and in its test set. Use an int, or a splitter that keeps "
             "clusters together, such as GroupKFold()."
@@ -672,37 +517,38 @@ def _given_folds(cv: Any, rows: _Rows) -> list[tuple[Array, Array]]:
     return splits
 
 
-def fold_pairs(fold: IntArray) -> list[tuple[Array, Array]]:
+def fold_pairs(fold: IntArray) -> Splits:
     """Training and test rows of each fold that has rows."""
     return [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in np.unique(fold)]
 
 
-def _number_folds(cv: Any, rows: _Rows, rng: np.random.Generator) -> list[tuple[Array, Array]]:
+def _cluster_folds(clusters: IntArray, folds: int, rng: np.random.Generator, group: IntArray) -> Splits:
+    return fold_pairs(folds_by_cluster(renumbered(clusters), group, np.full(folds, 1.0 / folds), rng))
+
+
+def _number_folds(cv: Any, rows: _Rows, rng: np.random.Generator) -> Splits:
     if not isinstance(cv, Integral):
         return _given_folds(cv, rows)
-    _require_folds(cv)
-    if rows.clusters is not None:
-        if (number := len(np.unique(rows.clusters))) < max(MIN_TEST_ROWS, int(cv)):
-            raise GroupSizeError(
-                f"Rows with a concept lie in {number} clusters, and rows of one cluster share a fold; at least "
-                f"{max(MIN_TEST_ROWS, int(cv))} are needed in {cv} folds. Pass rows of more clusters."
-            )
-        return fold_pairs(_whole_clusters(rows.clusters, int(cv), rng))
-    needed, n = max(2 * MIN_TRAINING_ROWS, int(cv)), len(rows.X)
-    if n < needed:
-        raise GroupSizeError(f"There are {n} rows with a concept in {cv} folds; at least {needed} are needed.")
-    return list(KFold(int(cv), shuffle=True, random_state=int(rng.integers(2**31))).split(rows.X))
+    cv = _checked_folds(cv)
+    clusters, n = rows.clusters, len(rows.X)
+    number = n if clusters is None else len(np.unique(clusters))
+    needed = max(2 * MIN_TRAINING_ROWS if clusters is None else MIN_TEST_ROWS, cv)
+    if number < needed:
+        what = "rows" if clusters is None else "clusters"
+        raise GroupSizeError(f"There are {number} {what} with a concept in {cv} folds; at least {needed} are needed.")
+    if clusters is not None:
+        return _cluster_folds(clusters, cv, rng, np.zeros(n, dtype=np.intp))
+    return list(KFold(cv, shuffle=True, random_state=int(rng.integers(2**31))).split(rows.X))
 
 
-def _class_folds(cv: Any, rows: _Rows, named: list[str], rng: np.random.Generator) -> list[tuple[Array, Array]]:
+def _class_folds(cv: Any, rows: _Rows, named: list[str], rng: np.random.Generator) -> Splits:
     codes, clusters = rows.target, rows.clusters
     if not isinstance(cv, Integral):
         return _given_folds(cv, rows)
-    _require_folds(cv)
-    for code, count in enumerate(np.bincount(codes, minlength=len(named))):
-        _require(int(count), max(int(cv), 3), named[code], f"in {cv} folds")
+    cv = _checked_folds(cv)
+    _require_rows(codes, named, max(cv, 3), f"in {cv} folds")
     if clusters is None:
-        splitter = StratifiedKFold(int(cv), shuffle=True, random_state=int(rng.integers(2**31)))
+        splitter = StratifiedKFold(cv, shuffle=True, random_state=int(rng.integers(2**31)))
         return list(splitter.split(codes, codes))  # only the labels are looked at
     for code, name in enumerate(named):
         if (number := len(np.unique(clusters[codes == code]))) < 2:
@@ -710,20 +556,18 @@ def _class_folds(cv: Any, rows: _Rows, named: list[str], rng: np.random.Generato
                 f"Rows with {name} lie in {number} cluster, and rows of one cluster share a fold; at least 2 are "
                 "needed. Pass rows of more clusters."
             )
-    return fold_pairs(_whole_clusters(clusters, int(cv), rng, codes))
+    return _cluster_folds(clusters, cv, rng, codes)
 
 
-def _require_folds(cv: Any) -> None:
+def _checked_folds(cv: Any) -> int:
     if cv < 2:
         raise InputError(f"cv must be 2 or more folds; got {cv}.")
+    return int(cv)
 
 
-def _require(rows: int, least: int, which: str, why: str) -> None:
-    if rows < least:
-        raise GroupSizeError(
-            f"There are {rows} rows with {which} {why}; at least {least} are needed. Pass more rows or fewer folds."
-        )
-
-
-def _p_text(p: float) -> str:
-    return "< 0.001" if p < 0.001 else f"= {p:.3f}"
+def _require_rows(codes: IntArray, named: list[str], least: int, why: str) -> None:
+    for count, name in zip(np.bincount(codes, minlength=len(named)), named, strict=True):
+        if count < least:
+            raise GroupSizeError(
+                f"There are {count} rows with {name} {why}; at least {least} are needed. Pass more rows or fewer folds."
+            )

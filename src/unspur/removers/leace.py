@@ -43,7 +43,6 @@ from unspur.exceptions import (
     IllConditionedWarning,
     InputError,
     LabelError,
-    OutlierWarning,
     TaskLostWarning,
 )
 from unspur.labels import (
@@ -55,10 +54,8 @@ from unspur.labels import (
     require_no_missing,
     series_name,
 )
-from unspur.metrics.leakage import extreme_values_note
 from unspur.removers.base import Remover
 from unspur.removers.concepts import (
-    Concepts,
     balanced_weights,
     class_label_or_none,
     indicators,
@@ -410,7 +407,6 @@ class ConceptRemover(Remover):
         if whole and (label := main or class_label_or_none(task, main_name, len(z))) is not None:
             require_concept_differs_from_task(concepts.codes, label, label.present & (weight > 0))
         group = concepts.group if concepts.classes else None
-        self._warn_of_outliers(concepts, weight)
         if self._keeps_task and main is not None:
             self._require_classes_of_task(main, weight)
         weight = balanced_weights(weight, self.balance, group, None if main is None else main.codes)
@@ -465,14 +461,6 @@ class ConceptRemover(Remover):
         self._clear_row_hashes()
         self.__dict__.pop("moments_", None)
         self._label_notes = ()
-
-    def _warn_of_outliers(self, concepts: Concepts, weight: FloatArray) -> None:
-        """Warn if a few rows hold most of the variance of a number, and so decide what is removed."""
-        if concepts.classes:
-            return
-        for name, values in concepts.codes.items():
-            if said := extreme_values_note(values, name, weight):
-                self._warn_and_note(said, OutlierWarning)
 
     def _require_classes_of_task(self, main: ClassLabel, weight: FloatArray) -> None:
         """Raise if the rows of the fit have one class of the task; warn if they lack some, which are not kept."""
