@@ -1,4 +1,4 @@
-"""Folders and archives, sound and hostile, for the tests."""
+"""Folders and archives for the tests."""
 
 import io
 import tarfile
@@ -7,33 +7,21 @@ import zipfile
 PLAIN = {"set/a.txt": b"aaa", "set/sub/b.txt": b"b" * 5000, "set/Ünï-名.txt": b"odd"}
 
 
-def tar(path, *members, mode="w:gz", plain=PLAIN):
-    """A tar of plain files and then `members`: (name, type or content, attributes)."""
+def tar(path, mode="w:gz", plain=PLAIN):
+    """A tar of plain files."""
     with tarfile.open(path, mode) as archive:
         for name, content in plain.items():
             info = tarfile.TarInfo(name)
-            info.size, info.mode, info.uid, info.mtime = len(content), 0o4777, 4711, 1
-            archive.addfile(info, io.BytesIO(content))
-        for name, kind, extra in members:
-            info = tarfile.TarInfo(name)
-            content = kind if len(kind) != 1 else b""
-            info.type, info.size = (kind, 0) if len(kind) == 1 else (tarfile.REGTYPE, len(content))
-            for key, value in extra.items():
-                setattr(info, key, value)
+            info.size = len(content)
             archive.addfile(info, io.BytesIO(content))
     return path
 
 
-def make_zip(path, *members, plain=PLAIN):
-    """A zip of plain files and then `members`: (name, content, file type)."""
+def make_zip(path, plain=PLAIN):
+    """A zip of plain files."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in plain.items():
             archive.writestr(name, content)
-        for name, content, kind in members:
-            info = zipfile.ZipInfo("x")
-            info.filename = name
-            info.external_attr = (kind | 0o777) << 16
-            archive.writestr(info, content, zipfile.ZIP_DEFLATED)
     return path
 
 

@@ -4,32 +4,19 @@ import hashlib
 import json
 import os
 import random
-import subprocess
-import sys
 import threading
-import time
 from dataclasses import replace
 
 import pytest
 
-from reproduction.tests.datasets.making import everything, lay, make_zip, tar
+from reproduction.tests.datasets.making import PLAIN, everything, lay, make_zip, tar
 from reproduction.tests.datasets.serving import serving
 from unspur.exceptions import InputError, OutputExistsError
-from unspur_paper.datasets.downloads import (
-    PUBLICATIONS,
-    Archive,
-    ArchiveError,
-    ChecksumError,
-    DownloadError,
-    Part,
-    Publication,
-    obtain,
-)
-from unspur_paper.datasets.downloads.fetch import fetch
+from unspur_paper.datasets.downloads import ArchiveError, DownloadError, fetch, obtain, unpack
+from unspur_paper.datasets.publications import PUBLICATIONS, Archive, Part, Publication
 from unspur_paper.files import BusyError, hold
 
 CONTENT = random.Random(0).randbytes(700_000)
-SHA = hashlib.sha256(CONTENT).hexdigest()
 
 
 @pytest.fixture(autouse=True)
@@ -44,230 +31,89 @@ def web():
 
 
 def get(web, folder, **options):
-    """Fetch without waiting between attempts."""
-    return fetch(web.url, folder / "file", pause=0, **options)
+    """Fetch without waiting between attempts; what arrived."""
+    fetch(web.url, folder / "file", pause=0, **options)
+    return (folder / "file").read_bytes()
 
 
 def ranges(web):
     return [headers.get("Range") for headers in web.asked]
 
 
-# ---------------------------------------------------------------- fetching
-
-
-def test_a_file_arrives_whole_and_is_compared(web, tmp_path):
-    assert get(web, tmp_path, size=len(CONTENT), checksum=f"sha256:{SHA}") == SHA
-    assert (tmp_path / "file").read_bytes() == CONTENT
-    assert not (tmp_path / "file.part").exists()
-    md5 = hashlib.md5(CONTENT).hexdigest()
-    assert get(web, tmp_path, checksum=f"md5:{md5}") == SHA  # the file that is there is used
-    assert len(web.asked) == 1
-
-
-@pytest.mark.parametrize("step", ["drop:300000", "500", "503", "lie:5", "429"])
+@pytest.mark.parametrize("step", ["drop:300000", 503, 429])
 def test_a_transfer_that_ends_early_is_taken_up_again(web, tmp_path, step):
-    web.script = [step]
-    assert get(web, tmp_path, checksum=f"sha256:{SHA}") == SHA
-    resumed = {"drop:300000": "bytes=300000-", "lie:5": f"bytes={len(CONTENT)}-"}.get(step)
-    assert ranges(web)[:2] == [None, resumed]
-    if resumed:
-        assert web.asked[1]["If-Range"] == '"one"'
+    web.script = [step, step]
+    assert get(web, tmp_path, size=len(CONTENT)) == CONTENT
+    assert len(web.asked) == 3
+    assert ranges(web)[1] == ("bytes=300000-" if step == "drop:300000" else None)
 
 
-def test_progress_between_failures_is_worth_more_attempts(web, tmp_path):
-    web.script = [f"drop:{60_000}"] * 9
-    assert get(web, tmp_path, tries=2) == SHA
-    assert len(web.asked) == 10
+@pytest.mark.parametrize("step", ["whole", "off:5"])
+def test_a_server_that_sends_another_piece_starts_again_cleanly(web, tmp_path, step):
+    web.script = ["drop:300000", step]
+    assert get(web, tmp_path) == CONTENT
 
 
-def test_a_server_that_ignores_range_starts_again_cleanly(web, tmp_path):
-    web.script = ["drop:300000", "whole"]
-    assert get(web, tmp_path) == SHA
-    assert ranges(web) == [None, "bytes=300000-"]
-
-
-@pytest.mark.parametrize("step", ["good", "blind"])
-def test_a_file_that_changed_meanwhile_is_not_mixed_with_the_old(web, tmp_path, step):
+def test_a_file_that_changed_meanwhile_is_not_mixed_with_the_old(web, tmp_path):
     web.script = ["drop:300000", "404"]
-    with pytest.raises(DownloadError, match="answered 404"):
+    with pytest.raises(DownloadError, match="404"):
         get(web, tmp_path)
-    assert (tmp_path / "file.part").read_bytes() == CONTENT[:300_000]
-    web.content = CONTENT[::-1]
-    web.headers["ETag"] = '"two"'
-    web.headers["Last-Modified"] = "Tue, 02 Jan 2024 00:00:00 GMT"
-    web.script = [step]
-    assert get(web, tmp_path) == hashlib.sha256(CONTENT[::-1]).hexdigest()
-    assert ranges(web)[2] == "bytes=300000-"
-
-
-def test_another_piece_than_asked_for_is_not_taken(web, tmp_path):
-    web.script = ["drop:300000", "off:1000"]
-    assert get(web, tmp_path) == SHA
-    assert ranges(web) == [None, "bytes=300000-", None]
-
-
-def test_a_part_from_another_address_is_not_taken(web, tmp_path):
-    web.script = ["drop:300000", "404"]
-    with pytest.raises(DownloadError):
-        get(web, tmp_path)
-    with serving(CONTENT[::-1]) as mirror:  # with the same marks
-        assert get(mirror, tmp_path) == hashlib.sha256(CONTENT[::-1]).hexdigest()
-    assert get(web, tmp_path) == SHA  # nor is the whole
-
-
-def test_without_a_mark_to_compare_nothing_is_resumed(web, tmp_path):
-    web.headers = {}
-    web.script = ["drop:300000"]
-    assert get(web, tmp_path) == SHA
-    assert ranges(web) == [None, None]
-    web.headers = {"ETag": 'W/"weak"', "Last-Modified": "Mon, 01 Jan 2024 00:00:00 GMT"}
-    web.script = ["drop:300000"]
-    fetch(web.url, tmp_path / "other", pause=0)
-    assert web.asked[3]["If-Range"] == "Mon, 01 Jan 2024 00:00:00 GMT"
+    web.content, web.headers = CONTENT[::-1], {"ETag": '"two"'}
+    assert get(web, tmp_path) == CONTENT[::-1]
 
 
 def test_giving_up_says_how_far_it_came_and_the_next_call_goes_on(web, tmp_path):
-    web.script = ["drop:300000", *["drop:0"] * 2]
-    with pytest.raises(DownloadError, match=r"300,000 of 700,000 bytes arrived.*the same command goes on from there"):
-        get(web, tmp_path, tries=3)
-    assert not (tmp_path / "file").exists()
-    assert get(web, tmp_path) == SHA
+    web.script = ["drop:300000", *["503"] * 5]
+    with pytest.raises(DownloadError, match="300,000 bytes arrived, and 5 attempts"):
+        get(web, tmp_path)
+    assert get(web, tmp_path) == CONTENT
     assert ranges(web)[-1] == "bytes=300000-"
 
 
-def test_a_server_that_claims_too_much_is_given_up(web, tmp_path):
-    web.script = ["lie:5"] * 9
-    with pytest.raises(DownloadError, match="attempts came no further"):
-        get(web, tmp_path, tries=3)
-    assert not (tmp_path / "file").exists()
-
-
-def test_a_body_without_length_is_held_to_the_stated_size(web, tmp_path):
-    web.script = ["open"]
-    assert get(web, tmp_path, size=len(CONTENT)) == SHA
-    web.script = ["open"]
-    with pytest.raises(DownloadError, match="sends more than the 1,000 bytes"):
-        fetch(web.url, tmp_path / "other", size=1000, pause=0)
-
-
 def test_another_size_is_refused_before_it_is_fetched(web, tmp_path):
-    with pytest.raises(DownloadError, match=r"offers 700,000 bytes; the published file has 5"):
-        get(web, tmp_path, size=5)
-    assert everything(tmp_path) == {}
+    with pytest.raises(DownloadError, match="offers 700,000 bytes; the published file has 7"):
+        get(web, tmp_path, size=7)
 
 
-def test_a_wrong_checksum_shows_both_and_keeps_nothing(web, tmp_path):
-    with pytest.raises(ChecksumError, match=f"its sha256 is {SHA}; somebody states {'0' * 64}"):
-        get(web, tmp_path, checksum="sha256:" + "0" * 64, stated_by="somebody")
-    assert everything(tmp_path) == {}
-    assert get(web, tmp_path, checksum=f"sha256:{SHA.upper()}") == SHA
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "file:///etc/passwd",
-        "ftp://host/a",
-        "host/a",
-        "http://",
-        "http://a:b/c",
-        "http://h/ä",
-        "http://h/a b",
-        "http://me:secret@h/a",
-        "",
-    ],
-)
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://host/x", "https://", "https://me:secret@host/x", "x.zip"])
 def test_only_plain_web_addresses(tmp_path, url):
-    with pytest.raises(InputError) as error:
-        fetch(url, tmp_path / "file")
-    assert "secret" not in str(error.value)
+    with pytest.raises(InputError, match="is not a web address"):
+        obtain(PUBLICATIONS["cub"], tmp_path, urls=[url])
 
 
-def test_redirects_lead_to_the_web_only(web, tmp_path):
-    for away in ("file:///etc/passwd", "ftp://127.0.0.1/file"):
-        web.script = [f"to:{away}"]
-        with pytest.raises(DownloadError, match="sends on to"):
-            get(web, tmp_path)
-    web.script = [f"to:{web.url}2"]
-    assert get(web, tmp_path) == SHA
+@pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz", "zip"])
+def test_sound_archives_of_every_kind_and_cut_ones(tmp_path, mode):
+    path = make_zip(tmp_path / "made") if mode == "zip" else tar(tmp_path / "made", mode)
+    unpack(path, tmp_path / "out", "made")
+    assert {name: (tmp_path / "out" / name).read_bytes() for name in PLAIN} == PLAIN
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(ArchiveError, match="cannot be unpacked"):
+        unpack(path, tmp_path / "cut", "made")
 
 
-def test_damaged_notes_start_again(web, tmp_path):
-    for note in ("", "[]", '{"url": 1}', "\udc80"):
-        (tmp_path / "file").unlink(missing_ok=True)
-        (tmp_path / "file.part").write_bytes(b"something else")
-        (tmp_path / "file.json").write_text(note, errors="surrogateescape")
-        assert get(web, tmp_path) == SHA
+def test_nothing_is_written_outside_of_the_folder(tmp_path):
+    with pytest.raises(ArchiveError, match="cannot be unpacked"):
+        unpack(tar(tmp_path / "made", plain={"../evil": b"x"}), tmp_path / "out", "made")
+    unpack(make_zip(tmp_path / "made.zip", plain={"../evil": b"x"}), tmp_path / "out", "made.zip")
+    assert not (tmp_path / "evil").exists()
 
 
-def test_a_server_that_has_less_than_was_begun(web, tmp_path):
-    web.script = ["drop:300000", "404"]
-    with pytest.raises(DownloadError):
-        get(web, tmp_path)
-    web.content = CONTENT[:100_000]
-    assert get(web, tmp_path) == hashlib.sha256(CONTENT[:100_000]).hexdigest()
-
-
-# ---------------------------------------------------------------- one at a time
-
-
-@pytest.mark.parametrize("content", [None, "", "rubbish", "1", "²", "9" * 5000, "-1 elsewhere x"])
-def test_a_lock_is_held_once_whatever_an_earlier_process_left_in_it(tmp_path, content):
-    lock = tmp_path / "a.lock"
-    if content is not None:
-        lock.write_text(content, encoding="utf-8")
+def test_a_lock_is_held_once_and_can_be_waited_for(tmp_path):
+    lock = tmp_path / ".lock"
     with hold(lock):
         with pytest.raises(BusyError, match=rf"Process {os.getpid()} is already at work"), hold(lock):
             pass
-        assert lock.exists()
-    assert everything(tmp_path) == {}
+        told = []
 
+        def wait():
+            with hold(lock, patience=30):
+                told.append("held")
 
-def test_a_lock_can_be_waited_for(tmp_path):
-    lock = tmp_path / "a.lock"
-    held = threading.Event()
-
-    def first():
-        with hold(lock):
-            held.set()
-            time.sleep(0.3)
-
-    thread = threading.Thread(target=first)
-    thread.start()
-    held.wait()
-    with pytest.raises(BusyError, match="already at work"), hold(lock):
-        pass
-    with hold(lock, patience=30):
-        assert not thread.is_alive() or lock.exists()
-    thread.join()
-    assert everything(tmp_path) == {}
-
-
-HOLDER = """
-import sys, time
-from pathlib import Path
-from unspur_paper.files import hold
-with hold(Path(sys.argv[1])):
-    print("held", flush=True)
-    time.sleep(60)
-"""
-
-
-def test_a_lock_of_a_killed_process_is_free(tmp_path):
-    lock = tmp_path / "a.lock"
-    with subprocess.Popen([sys.executable, "-c", HOLDER, str(lock)], stdout=subprocess.PIPE) as holder:
-        assert holder.stdout.readline() == b"held\n"
-        with pytest.raises(BusyError, match=f"Process {holder.pid} is already at work"), hold(lock):
-            pass  # control: it is held while the process lives
-        holder.kill()
-        holder.wait()
-    assert lock.exists()
-    with hold(lock):
-        pass
-    assert everything(tmp_path) == {}
-
-
-# ---------------------------------------------------------------- all of it
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        assert not told
+    waiting.join()
+    assert told == ["held"]
 
 
 @pytest.fixture
@@ -309,7 +155,7 @@ def test_a_damaged_archive_from_the_net_is_not_kept(web, dataset, tmp_path):
     good = web.content
     unknown = replace(dataset, archives=(replace(dataset.archives[0], checksum=None, size=None),))
     web.content = good[:-20]
-    with pytest.raises(ArchiveError, match="damaged or cut off"):
+    with pytest.raises(ArchiveError, match="cannot be unpacked"):
         obtain(unknown, tmp_path / "root")
     assert everything(tmp_path / "root") == {}
     web.content = good
@@ -320,7 +166,7 @@ def test_a_damaged_archive_from_the_net_is_not_kept(web, dataset, tmp_path):
 def test_an_archive_without_the_dataset_changes_nothing(web, dataset, tmp_path):
     other = tar(tmp_path / "other.tar", plain={"set/a.txt": b"aaa"}, mode="w")
     root = lay(tmp_path / "root", {"data/own": b"mine"})
-    with pytest.raises(ChecksumError):
+    with pytest.raises(DownloadError, match="not the published file"):
         obtain(dataset, root, archives=[other])
     with pytest.raises(ArchiveError, match=r"would still lack data/set/sub/b.txt \(b\); nothing was changed"):
         obtain(dataset, root, archives=[other], unverified=True)

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import termios
-import threading
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -14,11 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.optional import distributed
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from unspur.exceptions import InputError
-from unspur_paper.experiments import cluster as dask_cluster
 from unspur_paper.experiments import running
 from unspur_paper.experiments.errors import RunStoppedError
 from unspur_paper.experiments.records import RecordStore, record_key
@@ -64,16 +61,8 @@ def seeds_in(log):
     return sorted(map(int, log.read_text().split())) if log.exists() else []
 
 
-@pytest.fixture(scope="module")
-def cluster():
-    with distributed.LocalCluster(processes=True, n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster:
-        yield cluster
-
-
-@pytest.fixture(params=["here", "cores", "cluster"])
+@pytest.fixture(params=["here", "cores"])
 def mode(request):
-    if request.param == "cluster":
-        return {"dask": request.getfixturevalue("cluster").scheduler_address}
     return {"jobs": 1 if request.param == "here" else 2}
 
 
@@ -299,85 +288,6 @@ def test_a_record_that_the_system_will_not_write_stops_the_run(tmp_path):
     assert len(list(tmp_path.iterdir())) == 2
     report, _ = go(tasks_of(6, padding=10_000), tmp_path)
     assert (report.computed, report.reused) == (4, 2)
-
-
-# Clusters
-
-
-def test_no_more_is_sent_to_a_cluster_than_it_can_chew_and_all_is_released(tmp_path, cluster, monkeypatch):
-    monkeypatch.setattr(running, "AHEAD", 1)
-    most = {}
-    for ahead in (4, 20):
-        monkeypatch.setattr(running, "AHEAD_AT_LEAST", ahead)
-        seen, done = [0], threading.Event()
-
-        def watch(seen=seen, done=done):
-            while not done.wait(0.001):
-                seen.append(len(cluster.scheduler.tasks))
-
-        watcher = threading.Thread(target=watch)
-        watcher.start()
-        report, _ = go(tasks_of(30, sleep=0.02), tmp_path / str(ahead), dask=cluster.scheduler_address)
-        done.set()
-        watcher.join()
-        assert report.computed == 30
-        wait_for(lambda: not cluster.scheduler.tasks, 5)
-        most[ahead] = max(seen)
-    assert 2 <= most[4] <= 8 < most[20]  # a task is forgotten a moment after its future is released
-
-
-def test_cells_of_a_worker_with_another_version_are_not_kept(tmp_path, cluster):
-    """One that joins later is not asked for its version, so its results tell."""
-
-    def is_now(version):
-        running.__version__ = version
-
-    with distributed.Client(cluster) as client:
-        before = running.__version__
-        client.run(is_now, "0.0.1")
-        try:
-            report, found = go(tasks_of(3), tmp_path, dask=cluster.scheduler_address)
-        finally:
-            client.run(is_now, before)
-    assert [failure.message for failure in report.failures] == 3 * [
-        f"InputError: A worker with unspur 0.0.1 computed it, this is {before}. Install the same everywhere."
-    ]
-    assert found == [None] * 3
-    assert go(tasks_of(3), tmp_path, dask=cluster.scheduler_address)[0].computed == 3  # control
-
-
-def test_a_scheduler_that_is_not_there_is_an_error_soon(tmp_path, monkeypatch):
-    assert dask_cluster.CONNECT_SECONDS <= 10
-    monkeypatch.setattr(dask_cluster, "CONNECT_SECONDS", 1.0)
-    start = time.monotonic()
-    with pytest.raises(InputError, match=r"No Dask scheduler answers at tcp://127\.0\.0\.1:9 .*dask scheduler"):
-        go(tasks_of(1), tmp_path, dask="tcp://127.0.0.1:9")
-    assert time.monotonic() - start < 5
-    with pytest.raises(InputError, match="is not the address of a Dask scheduler"):
-        go(tasks_of(1), tmp_path, dask="nonsense://x")
-
-
-def test_a_scheduler_without_workers_is_an_error_too(tmp_path, monkeypatch):
-    monkeypatch.setattr(dask_cluster, "CONNECT_SECONDS", 1.0)
-    with (
-        distributed.LocalCluster(n_workers=0, dashboard_address=":0") as idle,
-        pytest.raises(InputError, match="has no workers after 1 s"),
-    ):
-        go(tasks_of(1), tmp_path, dask=idle.scheduler_address)
-
-
-def test_workers_with_several_threads_are_told_of(tmp_path):
-    with distributed.LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0") as one:
-        with pytest.warns(UserWarning, match="--nthreads 1"):
-            report, _ = go(tasks_of(4), tmp_path, dask=one.scheduler_address)
-        assert report.computed == 4
-
-
-def test_without_distributed_the_error_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(InputError, match=r"pip install '\.\[dask\]'"):
-        go(tasks_of(1), tmp_path, dask="tcp://127.0.0.1:9")
-    assert go(tasks_of(1), tmp_path)[0].computed == 1
 
 
 def test_jobs_is_a_number_of_processes(tmp_path):

@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from unspur_paper.cli.program import echo_json, json_option, say
-from unspur_paper.datasets.downloads import PUBLICATIONS, Found, Outcome, Publication, obtain
+from unspur_paper.datasets.downloads import Found, Outcome, obtain
+from unspur_paper.datasets.publications import PUBLICATIONS, Publication
 
 
 @click.command()

@@ -40,7 +40,6 @@ SHOWN = 3
 @click.option("--only", multiple=True, metavar="METHOD", help="Compute only this method; may be repeated.")
 @click.option("--smoke", is_flag=True, help="A few small cells of each, to see that it works.")
 @click.option("--jobs", default=-1, show_default=True, type=int, help="Processes; -1 for one per core.")
-@click.option("--dask", metavar="tcp://HOST:PORT", help="Run the cells on this Dask cluster instead.")
 @click.option(
     "--output",
     default="unspur-results",
@@ -73,7 +72,6 @@ def reproduce_command(
     only: tuple[str, ...],
     smoke: bool,
     jobs: int,
-    dask: str | None,
     output: str,
     embeddings: str,
     changes: tuple[str, ...],
@@ -95,8 +93,8 @@ def reproduce_command(
         return
     if not names:
         raise click.UsageError("Name an experiment, or --list them.")
-    for one, other in (("--smoke", "--runs"), ("--draw", "--fresh"), ("--draw", "--only"), ("--draw", "--dask")):
-        given = {"--smoke": smoke, "--runs": runs, "--draw": draw, "--fresh": fresh, "--only": only, "--dask": dask}
+    for one, other in (("--smoke", "--runs"), ("--draw", "--fresh"), ("--draw", "--only")):
+        given = {"--smoke": smoke, "--runs": runs, "--draw": draw, "--fresh": fresh, "--only": only}
         if given[one] and given[other]:
             raise click.UsageError(f"{one} and {other} contradict each other.")
     experiments = _chosen(find_experiments(names), presets, only)
@@ -125,7 +123,6 @@ def reproduce_command(
                     runs=None if smoke else runs,
                     only=methods,
                     jobs=jobs,
-                    dask=dask,
                     progress=not as_json,
                     reuse=not fresh,
                     compute=not draw,

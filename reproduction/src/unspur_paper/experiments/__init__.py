@@ -2,7 +2,7 @@
 
 ::
 
-    spec.py ──cells──▶ running.py ──(joblib | Dask)──▶ records.py ──▶ summary.py ──▶ report
+    spec.py ──cells──▶ running.py ──(joblib)──▶ records.py ──▶ summary.py ──▶ report
                           │                                              ▲
                        cells.py: one cell = data × method × preset    published.py
 """

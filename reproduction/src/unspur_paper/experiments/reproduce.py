@@ -73,7 +73,6 @@ def reproduce(
     runs: int | None = None,
     only: Sequence[str] = (),
     jobs: int = 1,
-    dask: str | None = None,
     progress: bool = True,
     reuse: bool = True,
     compute: bool = True,
@@ -109,7 +108,6 @@ def reproduce(
             partial(run_cell, embeddings=embeddings),
             version=__version__,
             jobs=jobs,
-            dask=dask,
             progress=progress,
             reuse=reuse,
         )

@@ -1,4 +1,4 @@
-"""Cells are computed here, on the cores of this machine or on a Dask cluster, and stored as they come in.
+"""Cells are computed on the cores of this machine, and stored as they come in.
 
 Where a cell runs changes how long it takes and nothing else: every mode goes through `_evaluate`. Records are written
 by this process only, so workers need no disk in common, and a run that is killed loses the cells in flight.
@@ -13,10 +13,9 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Generator, Iterable, Sequence
-from concurrent.futures import BrokenExecutor, CancelledError
+from concurrent.futures import BrokenExecutor
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 from threadpoolctl import threadpool_limits
@@ -24,14 +23,11 @@ from tqdm.auto import tqdm
 
 from unspur._version import __version__
 from unspur.exceptions import InputError
-from unspur_paper.experiments.cluster import connected, worker_command
 from unspur_paper.experiments.errors import RunStoppedError
 from unspur_paper.experiments.records import Record, RecordStore, canonical
 
 Compute = Callable[[dict[str, Any]], dict[str, Any]]
 
-#: Cells sent to a cluster ahead of their results: this many per thread, and at least so many in all.
-AHEAD, AHEAD_AT_LEAST = 4, 32
 #: These depend on what a process did before (imports, garbage), not on the cell.
 INCIDENTAL = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)
 
@@ -86,14 +82,12 @@ def run(
     *,
     version: str,
     jobs: int = 1,
-    dask: str | None = None,
     progress: bool = True,
     reuse: bool = True,
 ) -> RunReport:
     """Compute the tasks that have no record yet (with `reuse=False`: all) and store each record as it arrives.
 
-    `jobs` counts processes (1: none but this one; -1: one per core); `dask` is a scheduler's address and takes its
-    place. A cell that raises is a `Failure` and the others go on. Ctrl-C, a disk that is full or a worker that dies end
+    `jobs` counts processes (1: none but this one; -1: one per core). A cell that raises is a `Failure` and the others go on. Ctrl-C, a disk that is full or a worker that dies end
     the run with `RunStoppedError`; calling again goes on from there. Tasks with the same key are computed once.
     """
     start = time.perf_counter()
@@ -107,7 +101,7 @@ def run(
     bar = tqdm(total=len(cells), initial=reused, unit="cell", smoothing=0, dynamic_ncols=True, disable=hidden)
     try:
         store.prepare()
-        with bar, closing(_outcomes(compute, list(todo.values()), jobs, dask)) as outcomes:
+        with bar, closing(_outcomes(compute, list(todo.values()), jobs)) as outcomes:
             for outcome in outcomes:
                 task = todo[outcome.key]
                 if outcome.result is None:
@@ -166,13 +160,11 @@ def _summary(caught: Sequence[warnings.WarningMessage]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(lines))[:5]
 
 
-def _outcomes(compute: Compute, tasks: Sequence[Task], jobs: int, dask: str | None) -> Generator[_Outcome, None, None]:
+def _outcomes(compute: Compute, tasks: Sequence[Task], jobs: int) -> Generator[_Outcome, None, None]:
     """Outcomes as they come, in any order; closing the generator ends the workers."""
     if not tasks:
         return
-    if dask is not None:
-        yield from _on_cluster(compute, tasks, dask)
-    elif jobs == 1:
+    if jobs == 1:
         yield from (_evaluate(compute, task.key, task.spec) for task in tasks)
     else:
         yield from _on_cores(compute, tasks, jobs)
@@ -191,52 +183,3 @@ def _on_cores(compute: Compute, tasks: Sequence[Task], jobs: int) -> Generator[_
         # Joblib warns of what it cancels; RunStoppedError says it better.
         with warnings.catch_warnings(action="ignore"):
             outcomes.close()
-
-
-def _on_cluster(compute: Compute, tasks: Sequence[Task], address: str) -> Generator[_Outcome, None, None]:
-    """Cells on the workers of a Dask scheduler, which looks after workers that are lost."""
-    with connected(address) as client:
-        from distributed import as_completed
-
-        _expect_single_threads(client, address)
-        waiting, sent = iter(tasks), dict[Any, str]()
-        arriving = as_completed(loop=client.loop)
-
-        def fill() -> None:
-            ahead = max(AHEAD_AT_LEAST, AHEAD * sum(client.nthreads().values()))  # workers come and go
-            for task in islice(waiting, max(0, ahead - len(sent))):
-                future = client.submit(_evaluate, compute, task.key, task.spec, pure=False)
-                sent[future] = task.key
-                arriving.add(future)
-
-        fill()
-        for future in arriving:
-            outcome = _landed(future, sent.pop(future))
-            future.release()
-            yield outcome
-            fill()
-
-
-def _expect_single_threads(client: Any, address: str) -> None:
-    if max(client.nthreads().values(), default=1) > 1:
-        warnings.warn(
-            "Some Dask workers have several threads and will use one, for cells run one at a time in each process. "
-            f"Start workers with {worker_command(address)}.",
-            stacklevel=2,
-        )
-
-
-def _landed(future: Any, key: str) -> _Outcome:
-    try:
-        outcome: _Outcome = future.result()
-    except CancelledError as error:
-        raise ConnectionError(f"the Dask scheduler let go of a cell: {error}") from error
-    except OSError:  # the connection: errors of the cell itself are values by now
-        raise
-    except Exception as error:  # it killed its workers, or they could not load it
-        return _failed(key, error, traceback.format_exc())
-    theirs = getattr(outcome, "version", "another")  # older ones do not say
-    if outcome.result is not None and theirs != __version__:  # a worker that joined later, and was not asked
-        told = f"A worker with unspur {theirs} computed it, this is {__version__}. Install the same everywhere."
-        return _failed(key, InputError(told), "")
-    return outcome
