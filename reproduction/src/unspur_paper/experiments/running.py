@@ -87,8 +87,9 @@ def run(
 ) -> RunReport:
     """Compute the tasks that have no record yet (with `reuse=False`: all) and store each record as it arrives.
 
-    `jobs` counts processes (1: none but this one; -1: one per core). A cell that raises is a `Failure` and the others go on. Ctrl-C, a disk that is full or a worker that dies end
-    the run with `RunStoppedError`; calling again goes on from there. Tasks with the same key are computed once.
+    `jobs` counts processes (1: none but this one; -1: one per core). A cell that raises is a `Failure` and the others
+    go on. Ctrl-C, a disk that is full or a worker that dies end the run with `RunStoppedError`; calling again goes on
+    from there. Tasks with the same key are computed once.
     """
     start = time.perf_counter()
     if jobs != -1 and jobs < 1:
