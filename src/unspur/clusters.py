@@ -47,7 +47,7 @@ def cluster_codes(values: Any, name: str, n_rows: int) -> IntArray:
         raise InputError(
             f"{name} is missing in {missing} rows. Give each row that belongs to no cluster a label of its own."
         )
-    return rank[codes]
+    return np.asarray(rank[codes])
 
 
 def folds_by_cluster(code: IntArray, group: IntArray, shares: FloatArray, rng: np.random.Generator) -> IntArray:

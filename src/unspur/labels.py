@@ -164,7 +164,7 @@ def _require_several(classes: tuple[Any, ...], name: str, n_rows: int, min_class
     if fractions and len(classes) > MAX_FLOAT_CLASSES:
         raise LabelError(
             f"Unknown label type: {name} has {len(classes)} distinct values that are not whole numbers and looks "
-            "continuous. Cut it into classes first."
+            "continuous. Cut it into classes, or pass it to LEACE, SAL or SPLINCE with concept_type='continuous'."
         )
 
 

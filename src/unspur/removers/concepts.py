@@ -96,12 +96,7 @@ def read_concepts(
         raise LabelError(f"concept has {len(columns)} columns; {len(known)} were fitted.")
     labels = []
     for (called, column), expected in zip(columns.items(), known, strict=True):
-        try:
-            labels.append(class_label(column, called, n_rows, missing=missing, classes=expected))
-        except LabelError as error:
-            if "continuous" in str(error) and kind == "auto":
-                raise LabelError(f"{called} looks continuous. {_EITHER}") from None
-            raise
+        labels.append(class_label(column, called, n_rows, missing=missing, classes=expected))
         if kind == "auto" and expected is None:
             require_few_codes(labels[-1].classes, int(labels[-1].present.sum()), called)
     present = np.logical_and.reduce([label.present for label in labels])
@@ -142,13 +137,6 @@ def require_digits(spread: float, centre: float, largest: float, name: str) -> N
         )
 
 
-#: Remedy for numbers that may be classes.
-_EITHER = (
-    "Pass concept_type='continuous' to remove what is linear in the number, or concept_type='class' to remove every "
-    "class. Where a method has no concept_type, cut numbers into a few classes, or pass classes as text."
-)
-
-
 def require_few_codes(classes: tuple[Any, ...], rows: int, name: str) -> None:
     """Raise for many numbers: ages and years look like codes, and removing so many classes removes everything."""
     if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in classes):
@@ -156,7 +144,8 @@ def require_few_codes(classes: tuple[Any, ...], rows: int, name: str) -> None:
     if len(classes) > MAX_CLASS_CODES or (len(classes) > MAX_RARE_CODES and rows < MIN_ROWS_PER_CODE * len(classes)):
         raise LabelError(
             f"{name} has {len(classes)} distinct whole numbers between {min(classes):g} and {max(classes):g}, "
-            f"{rows / len(classes):.0f} rows each on average: numbers such as ages, or codes of classes? {_EITHER}"
+            f"{rows / len(classes):.0f} rows each on average: numbers such as ages, or codes of classes? Pass "
+            "concept_type='continuous' for what is linear in the number, or concept_type='class' for every class."
         )
 
 
