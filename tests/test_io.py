@@ -36,11 +36,11 @@ def write(frame, path):
         Z = frame[["a", "b", "c"]].to_numpy()
         np.savez(path, Z=Z, bird=frame.bird, sea=sea, film=film, wet=frame.wet)
     else:
-        frame.to_csv(path, index=False, sep="\t" if ".tsv" in path.name else ",")
+        frame.to_csv(path, index=False)
     return path
 
 
-@pytest.fixture(params=["rows.csv", "ROWS.CSV", "rows.tsv", "rows.csv.gz", "rows.parquet", "rows.npz"])
+@pytest.fixture(params=["rows.csv", "ROWS.CSV", "rows.csv.gz", "rows.parquet", "rows.npz"])
 def table(frame, tmp_path, request):
     return read_table(write(frame, tmp_path / request.param), APART)
 
@@ -145,7 +145,7 @@ def test_rows_are_chosen_by_a_value_as_it_is_written(table):
     assert table.where([("wet", "True")]).columns.index.tolist() == list(range(0, N, 3))
     with pytest.raises(InputError, match="there are '', 'land', 'sea'"):
         table.where([("sea", "lake")])
-    with pytest.raises(InputError, match="did you mean 'film'"):
+    with pytest.raises(InputError, match="Did you mean 'film'"):
         table.where([("filn", "3")])
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -26,14 +26,12 @@ from unspur._text import brief
 from unspur._typing import Array
 from unspur.exceptions import InputError, NotFiniteError
 
-CSV = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
-PARQUET = (".parquet", ".pq")
+#: Kinds of files by the ends of their names; a folder is read as the Parquet files in it.
+CSV, PARQUET = (".csv", ".csv.gz"), (".parquet", ".pq")
 READABLE = (*CSV, *PARQUET, ".npz", ".npy")
 WRITABLE = (".csv", *PARQUET, ".npz", ".npy")
-#: Rows that are read at a time where a command goes through a Parquet file.
+#: Rows of a Parquet file that are read at a time where a command goes through it.
 BATCH_ROWS = 65_536
-#: Names that a message lists.
-MAX_NAMES = 20
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,7 @@ class Table:
     columns : all other columns. The index is the number of the row in the file.
     array : what X is called in the file, if it is an array.
     pictures : arrays with more than one number for each row, beside the rows of a .npz file.
-    schema : Parquet types of the columns, if they were read from there.
+    schema : Parquet types of the columns, and what the file says about itself, if it is a Parquet file.
     """
 
     path: Path
@@ -73,9 +71,11 @@ class Table:
 
     def column(self, name: str) -> pd.Series:
         """One of the other columns."""
-        if name not in self.columns:
-            raise InputError(f"{self.path} has no column {name!r}{_what_there_is(name, self.columns)}.")
-        return self.columns[name]
+        if name in self.columns:
+            return self.columns[name]
+        near = get_close_matches(name, list(map(str, self.columns)), n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise InputError(f"{self.path} has no column {name!r} (it has: {_listed(self.columns) or 'none'}).{hint}")
 
     def matching(self, where: Sequence[tuple[str, str]]) -> Table:
         """The rows in which every column of `where` is written as its value; "" is a missing value."""
@@ -89,7 +89,7 @@ class Table:
         found = self.matching(where)
         if not len(found):
             name, value = next((pair for pair in where if not len(self.matching([pair]))), where[-1])
-            there = ", ".join(map(repr, sorted(set(as_text(self.column(name))))[:10]))
+            there = ", ".join(map(repr, sorted(set(as_text(self.column(name)).tolist()))[:10]))
             raise InputError(f"{self.path} has no row left where {name} is {value!r}; there are {there}.")
         return found
 
@@ -101,9 +101,7 @@ class Table:
 
     def frame(self) -> pd.DataFrame:
         """Other columns and features side by side; features without names are numbered, z0, z1."""
-        X = self.X
-        if not isinstance(X, pd.DataFrame):
-            X = pd.DataFrame(np.asarray(X), columns=[f"z{j}" for j in range(X.shape[1])])
+        X = self.X if self.features else pd.DataFrame(np.asarray(self.X)).add_prefix("z")
         if clash := [name for name in self.columns if name in X.columns]:
             raise InputError(f"{clash[0]!r} is a column and a feature of {self.path}. Leave it out with --ignore.")
         return pd.concat([self.columns.reset_index(drop=True), X.reset_index(drop=True)], axis=1)
@@ -111,21 +109,26 @@ class Table:
 
 def as_text(column: pd.Series) -> Array:
     """Values of a column as text; "" where it is missing."""
-    return np.where(column.isna(), "", column.astype(str))
+    return np.where(column.isna(), "", column.astype(str)).astype(str)
 
 
 def plain(column: pd.Series) -> Array:
     """A column as a NumPy array: missing values are NaN among numbers, and None among others."""
+    missing = bool(column.isna().any())
     if types.is_bool_dtype(column.dtype) or not types.is_numeric_dtype(column.dtype):
-        return column.to_numpy(dtype=object, na_value=None) if column.isna().any() else np.asarray(column.tolist())
-    return column.to_numpy(dtype=float, na_value=np.nan) if column.isna().any() else column.to_numpy()
+        return column.to_numpy(dtype=object, na_value=None) if missing else np.asarray(column.tolist())
+    return column.to_numpy(dtype=float, na_value=np.nan) if missing else column.to_numpy()
 
 
-def suffix_of(path: str | Path) -> str:
-    """The kind of a file by its name, such as ".npy" or ".csv.gz"; ".parquet" for a folder of Parquet files."""
+def kind_of(path: str | Path) -> str:
+    """The kind of a file by its name: ".csv", ".parquet" (a folder as well), ".npz" or ".npy"; "" if it is another."""
     name = Path(path).name.lower()
-    found = next((kind for kind in READABLE if name.endswith(kind)), Path(name).suffix)
-    return ".parquet" if found in PARQUET or Path(path).is_dir() else found
+    if name.endswith(PARQUET) or Path(path).is_dir():
+        return ".parquet"
+    return ".csv" if name.endswith(CSV) else next((kind for kind in READABLE if name.endswith(kind)), "")
+
+
+# Reading
 
 
 def read_table(
@@ -147,22 +150,30 @@ def read_table(
     guess : whether only columns of numbers with a decimal point, and without gaps, are features.
     """
     path = Path(path)
-    _require_file(path)
-    with _of_file(path):
-        require_memory(path)
-        if suffix_of(path) == ".npy":
-            table = Table(path, np.load(path, mmap_mode="r"), pd.DataFrame())
-            table = replace(table, columns=pd.DataFrame(index=range(len(table.X))))
-        elif suffix_of(path) == ".npz":
+    with _reading(path):
+        _require_memory(path)
+        kind = kind_of(path)
+        if kind == ".npy":
+            X = np.load(path, mmap_mode="r")
+            table = Table(path, X, pd.DataFrame(index=range(len(X) if X.ndim else 0)))
+        elif kind == ".npz":
             table = _from_arrays(path)
-        elif suffix_of(path) in CSV:
+        elif kind == ".csv":
             table = _from_frame(path, _read_csv(path), apart, features, guess)
         else:
             from pyarrow import concat_tables
 
             parts = [file.read() for file in _parquet_files(path)]
-            table = _from_arrow(path, concat_tables(parts, promote_options="permissive"), apart, features, guess)
-    return _checked(table, apart, labels)
+            arrow = concat_tables(parts, promote_options="permissive")
+            table = _from_arrow(path, arrow, apart, features, guess)
+    if labels is not None:
+        with _reading(Path(labels)):
+            more = _read_csv(Path(labels)).convert_dtypes()
+        if len(more) != len(table):
+            raise InputError(f"{labels} has {len(more)} rows, and {path} has {len(table)}; each row needs its labels.")
+        kept = table.columns.drop(columns=list(more), errors="ignore")
+        table = replace(table, columns=pd.concat([kept, more], axis=1))
+    return _checked(table, apart)
 
 
 def read_batches(
@@ -170,46 +181,57 @@ def read_batches(
 ) -> Iterator[Table]:
     """The rows of `read_table`, those of Parquet files a batch at a time."""
     path = Path(path)
-    _require_file(path)
-    if suffix_of(path) != ".parquet" or labels is not None:
+    if kind_of(path) != ".parquet" or labels is not None:
         yield read_table(path, apart, features=features, labels=labels)
         return
-    from pyarrow import Table as ArrowTable
+    with _reading(path):
+        from pyarrow import Table as ArrowTable
 
-    with _of_file(path):
         for file in _parquet_files(path):
             for batch in file.iter_batches(BATCH_ROWS):
                 if batch.num_rows:
-                    table = _from_arrow(path, ArrowTable.from_batches([batch]), apart, features)
-                    yield _checked(table, apart, None)
+                    table = _from_arrow(path, ArrowTable.from_batches([batch]), apart, features, guess=False)
+                    yield _checked(table, apart)
 
 
 def column_names(path: str | Path) -> list[str]:
     """Names of the columns or arrays of a file, from its header alone."""
     path = Path(path)
-    _require_file(path)
-    with _of_file(path):
-        if suffix_of(path) in CSV:
+    with _reading(path):
+        if kind_of(path) == ".csv":
             return _header(path)
-        if suffix_of(path) == ".npz":
+        if kind_of(path) == ".npz":
             with np.load(path) as archive:
                 return list(archive.files)
-        return [] if suffix_of(path) == ".npy" else next(_parquet_files(path)).schema_arrow.names
+        return [] if kind_of(path) == ".npy" else list(next(_parquet_files(path)).schema_arrow.names)
 
 
-def require_memory(path: Path) -> None:
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """A context in which an error of a library becomes one sentence that names the file."""
+    if not path.exists():
+        raise InputError(f"There is no file {path}.")
+    if not kind_of(path):
+        raise InputError(f"{path} is of an unknown kind; known are {', '.join(READABLE)}, and folders of .parquet.")
+    try:
+        yield
+    except (InputError, PermissionError, MemoryError):
+        raise
+    except Exception as error:  # libraries raise errors of every kind for damaged files
+        said = brief(error) or type(error).__name__
+        raise InputError(f"{path} cannot be read as {kind_of(path)}: {said}.") from error
+
+
+def _require_memory(path: Path) -> None:
     """Raise InputError for a file that is larger, once it is read, than the memory that is free."""
-    kind = suffix_of(path)
-    size = 0 if kind == ".npy" else path.stat().st_size
-    if kind.endswith(".gz"):
-        size *= 4
-    elif kind == ".npz":
+    kind, free = kind_of(path), available_memory()
+    size = 0 if kind == ".npy" else path.stat().st_size * (4 if path.suffix == ".gz" else 1)
+    if kind == ".npz":
         with ZipFile(path) as archive:
             size = sum(info.file_size for info in archive.infolist())
     elif kind == ".parquet":
         about = [file.metadata for file in _parquet_files(path)]
         size = sum(one.row_group(i).total_byte_size for one in about for i in range(one.num_row_groups))
-    free = available_memory()
     if free is not None and 2 * size > free:  # what is read is converted once
         raise InputError(
             f"{path} takes {size / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB of memory are free, of which a half can be "
@@ -218,27 +240,6 @@ def require_memory(path: Path) -> None:
             'or on a Dask cluster:\n    X = dask.dataframe.read_parquet("rows.parquet").to_dask_array(lengths=True)\n'
             "and then\n    JSE().fit(X, y, concept=concept)"
         )
-
-
-@contextmanager
-def _of_file(path: Path) -> Iterator[None]:
-    """A context in which an error of a library becomes one sentence that names the file."""
-    try:
-        yield
-    except (InputError, FileNotFoundError, PermissionError, MemoryError):
-        raise
-    except Exception as error:  # libraries raise errors of every kind for damaged files
-        kind = suffix_of(path).removeprefix(".")
-        raise InputError(f"{path} cannot be read as {kind}: {brief(error) or type(error).__name__}.") from error
-
-
-def _require_file(path: Path) -> None:
-    if not path.exists():
-        raise InputError(f"There is no file {path}.")
-    if suffix_of(path) not in READABLE:
-        raise InputError(f"{path} is of an unknown kind; known are {', '.join(READABLE)}, and folders of .parquet.")
-    if path.is_file() and not path.stat().st_size:
-        raise InputError(f"{path} is empty.")
 
 
 def _parquet_files(path: Path) -> Iterator[Any]:
@@ -251,16 +252,15 @@ def _parquet_files(path: Path) -> Iterator[Any]:
         raise InputError(f"{path} is a folder without .parquet files.")
     if path.is_dir():  # of unspur embed, which notes in each part how many rows there are in all
         rows = sum(parquet.read_metadata(file).num_rows for file in files)
-        made = json.loads((parquet.read_schema(files[0]).metadata or {}).get(b"unspur.embed", b"{}"))
-        if made.get("rows", rows) != rows:
-            raise InputError(f"{path} has {rows:,} of {made['rows']:,} rows. Give the command that embeds them again.")
+        wanted = json.loads((parquet.read_schema(files[0]).metadata or {}).get(b"unspur.embed", b"{}")).get("rows")
+        if wanted is not None and wanted != rows:
+            raise InputError(f"{path} has {rows:,} of {wanted:,} rows. Give the command that embeds them again.")
     return (parquet.ParquetFile(file) for file in files)
 
 
 def _header(path: Path) -> list[str]:
     """The first line of a CSV file; InputError if a column has no name, or two have the same."""
-    separator = "\t" if ".tsv" in suffix_of(path) else ","
-    names = pd.read_csv(path, sep=separator, header=None, nrows=1, dtype=str, keep_default_na=False).iloc[0]
+    names = pd.read_csv(path, header=None, nrows=1, dtype=str, keep_default_na=False).iloc[0]
     if (names == "").any():
         raise InputError(f"{path}: column {int((names == '').argmax()) + 1} has no name. Name it, or drop it.")
     if names.duplicated().any():
@@ -271,10 +271,9 @@ def _header(path: Path) -> list[str]:
 def _read_csv(path: Path) -> pd.DataFrame:
     """A table of text. Empty cells and NA, NaN, null and None are missing, as pandas has it."""
     _header(path)
-    separator = "\t" if ".tsv" in suffix_of(path) else ","
     with warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)  # more cells than names
-        return pd.read_csv(path, sep=separator, index_col=False, low_memory=False)
+        return pd.read_csv(path, index_col=False, low_memory=False)
 
 
 def _from_frame(
@@ -284,58 +283,47 @@ def _from_frame(
         features = [name for name in frame if name not in apart]
         if guess:
             features = [name for name in features if frame[name].dtype.kind == "f" and not frame[name].isna().any()]
-        for name in features:
-            if not types.is_numeric_dtype(frame[name]):
-                value = brief(next(iter(frame[name].dropna()), ""), 40)
-                raise InputError(
-                    f"The column {name!r} of {path} holds {value!r}, which is not a number. If it is not a feature, "
-                    f"pass --ignore {name}; pictures and texts become numbers by unspur embed."
-                )
-    elif missing := [name for name in features if name not in frame]:
+    if missing := [name for name in features if name not in frame]:
         raise InputError(f"{path} has no column {missing[0]!r}, which the model was fitted on.")
     if not features:
         raise InputError(f"{path} has no feature columns besides {_listed(frame)}.")
-    single = all(frame[name].dtype.itemsize < 8 and types.is_float_dtype(frame[name]) for name in features)
-    kind = np.float32 if single else np.float64
-    X = pd.DataFrame(frame[list(features)].to_numpy(dtype=kind, na_value=np.nan), columns=list(features))
+    for name in features:
+        if not types.is_numeric_dtype(frame[name]):
+            value = brief(next(iter(frame[name].dropna()), ""), 40)
+            raise InputError(
+                f"The column {name!r} of {path} holds {value!r}, which is not a number. If it is not a feature, pass "
+                f"--ignore {name}; pictures and texts become numbers by unspur embed."
+            )
+    single = all(frame[name].dtype.kind == "f" and frame[name].dtype.itemsize < 8 for name in features)
+    values = frame[list(features)].to_numpy(dtype=np.float32 if single else np.float64, na_value=np.nan)
     others = frame[[name for name in frame if name not in set(features)]]
-    return Table(path, X, others.convert_dtypes())
+    return Table(path, pd.DataFrame(values, columns=list(features)), others.convert_dtypes())
 
 
-def _from_arrow(
-    path: Path, arrow: Any, apart: Sequence[str], features: Sequence[str] | None, guess: bool = False
-) -> Table:
+def _from_arrow(path: Path, arrow: Any, apart: Sequence[str], features: Sequence[str] | None, guess: bool) -> Table:
     """A Parquet table: rows are its only column of lists of numbers or, without one, columns of numbers."""
-    from pyarrow import types as kinds
-
-    def is_list(kind: Any) -> bool:
-        return bool(kinds.is_list(kind) or kinds.is_fixed_size_list(kind) or kinds.is_large_list(kind))
-
-    names = [one.name for one in arrow.schema if is_list(one.type) and one.name not in apart]
-    if len(names) > 1:
-        raise InputError(f"{path} has several columns of lists: {_listed(names)}. Name all but one with --ignore.")
-    frame = arrow.drop_columns(names).to_pandas()
+    lists = [one.name for one in arrow.schema if hasattr(one.type, "value_field") and one.name not in apart]
+    if len(lists) > 1:
+        raise InputError(f"{path} has several columns of lists: {_listed(lists)}. Name all but one with --ignore.")
+    frame = arrow.drop_columns(lists).to_pandas()
     index = [name for name in frame.index.names if name is not None]  # no feature, whatever it holds
     frame = frame.reset_index(drop=not index)
-    if not names:
+    if not lists:
         return replace(_from_frame(path, frame, [*apart, *index], features, guess), schema=arrow.schema)
-    column = arrow.column(names[0]).combine_chunks()
+    column = arrow.column(lists[0]).combine_chunks()
     values = column.flatten()
-    if column.null_count or values.null_count or len(values) % max(1, len(column)):
-        raise InputError(f"{names[0]} of {path} has missing vectors or numbers, or vectors of several lengths.")
+    if column.null_count or values.null_count or len(set(column.value_lengths().to_pylist())) > 1:
+        raise InputError(f"{lists[0]} of {path} has missing vectors or numbers, or vectors of several lengths.")
     X = values.to_numpy(zero_copy_only=False).reshape(len(column), -1)
-    return Table(path, X, frame.convert_dtypes(), names[0], schema=arrow.schema)
+    return Table(path, X, frame.convert_dtypes(), lists[0], schema=arrow.schema)
 
 
 def _from_arrays(path: Path) -> Table:
     """A .npz file: rows are Z, or the only array of two dimensions; arrays of as many values are columns."""
     with np.load(path) as archive:
         arrays = {name: archive[name] for name in archive.files}
-    wide = (
-        [name for name, array in arrays.items() if array.ndim == 2 and array.shape[1] > 1]
-        if "Z" not in arrays
-        else ["Z"]
-    )
+    wide = [name for name, array in arrays.items() if array.ndim == 2 and array.shape[1] > 1]
+    wide = ["Z"] if "Z" in arrays else wide
     if len(wide) != 1:
         raise InputError(f"{path} needs an array Z, or only one of two dimensions; it has {_listed(arrays)}.")
     X = arrays.pop(wide[0])
@@ -345,75 +333,72 @@ def _from_arrays(path: Path) -> Table:
     return Table(path, X, columns, wide[0], {name: array for name, array in same.items() if name not in flat})
 
 
-def _checked(table: Table, apart: Sequence[str], labels: Any) -> Table:
-    """The table with the columns of the file `labels`; InputError if it has no rows, or they are not numbers."""
+def _checked(table: Table, apart: Sequence[str]) -> Table:
+    """The table; InputError if it has no rows, if they are not finite numbers, or if a column is not there."""
     path, X = table.path, np.asarray(table.X)
     if X.ndim != 2 or not X.size or X.dtype.kind not in "biuf":
         raise InputError(f"{path} holds {X.dtype} of shape {X.shape}; rows are numbers of shape (n, d).")
     if table.features is not None and not np.isfinite(X).all():
         row, column = np.argwhere(~np.isfinite(X))[0]
-        raise NotFiniteError(
-            f"Column {table.features[column]!r} of {path} has no finite number in row {row + 1}. Fill it in."
-        )
-    if labels is not None:
-        with _of_file(Path(labels)):
-            more = _read_csv(Path(labels)).convert_dtypes()
-        if len(more) != len(X):
-            raise InputError(f"{labels} has {len(more)} rows, and {path} has {len(X)}; each row needs its labels.")
-        table = replace(
-            table, columns=pd.concat([table.columns.drop(columns=list(more), errors="ignore"), more], axis=1)
-        )
-    if missing := [name for name in apart if name not in table.columns and name not in table.pictures]:
-        raise InputError(f"{path} has no column {missing[0]!r}{_what_there_is(missing[0], table.columns)}.")
+        name = table.features[column]
+        raise NotFiniteError(f"Column {name!r} of {path} has no finite number in row {row + 1}. Fill it in.")
+    for name in apart:
+        if name not in table.pictures:
+            table.column(name)
     return table
 
 
 def _listed(names: Any) -> str:
+    """The first twenty names, and the number of others."""
     names = list(map(str, names))
-    return ", ".join(names[:MAX_NAMES]) + (f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else "")
+    return ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
 
 
-def _what_there_is(name: str, columns: Any) -> str:
-    near = get_close_matches(name, list(map(str, columns)), n=1)
-    return f" (it has: {_listed(columns) or 'none'})" + (f"; did you mean {near[0]!r}?" if near else "")
+# Writing
 
 
 @contextmanager
-def writing(path: str | Path, *, overwrite: bool = False) -> Iterator[Any]:
+def writing(path: str | Path, *, overwrite: bool = False) -> Iterator[Callable[[Table], None]]:
     """A function that writes tables to a file, one below the other; the file appears at the end of the block."""
-    if (kind := suffix_of(path)) not in WRITABLE:
+    if not str(path).lower().endswith(WRITABLE):
         raise InputError(f"{path} is of an unknown kind; {', '.join(WRITABLE)} can be written.")
     with atomic(path, overwrite=overwrite) as temporary:
-        if kind == ".parquet":
+        if kind_of(path) == ".parquet":
             with _parquet_writer(temporary) as write:
                 yield write
             return
         parts: list[Table] = []
         yield parts.append
         X = parts[0].X if len(parts) == 1 else np.concatenate([np.asarray(part.X) for part in parts])
-        columns = pd.concat([part.columns for part in parts], ignore_index=True)
-        table = replace(parts[0], X=X, columns=columns)
-        if kind == ".csv":
-            table.frame().to_csv(temporary, index=False)
-        elif kind == ".npz":
-            arrays = {name: plain(columns[name]) for name in columns}
-            text = {
-                name: np.where(columns[name].isna(), "", array).astype(str)
-                for name, array in arrays.items()
-                if array.dtype == object
-            }
-            with temporary.open("wb") as file:
-                np.savez(file, allow_pickle=False, **{table.array: np.asarray(X), **arrays, **text})
-        elif len(columns.columns):
-            raise InputError(f"{path} can hold no columns, and the rows have {_listed(columns)}. Write .npz or .csv.")
-        else:
-            with temporary.open("wb") as file:
-                np.save(file, np.asarray(X), allow_pickle=False)
+        if parts[0].features is not None:
+            X = pd.DataFrame(X, columns=parts[0].features)
+        table = replace(parts[0], X=X, columns=pd.concat([part.columns for part in parts], ignore_index=True))
+        _write_whole(table, temporary, path)
+
+
+def _write_whole(table: Table, path: Path, name: str | Path) -> None:
+    """Write all rows at once, as the kind of the file `name`."""
+    kind = kind_of(name)
+    if kind == ".csv":
+        table.frame().to_csv(path, index=False)
+        return
+    if kind == ".npy" and len(table.columns.columns):
+        there = _listed(table.columns)
+        raise InputError(
+            f"{name} can hold no columns, and the rows have {there}. Write .npz or .csv, or --ignore them."
+        )
+    with path.open("wb") as file:
+        if kind == ".npy":
+            np.save(file, np.asarray(table.X), allow_pickle=False)
+            return
+        arrays = {column: plain(values) for column, values in table.columns.items()}
+        arrays |= {column: as_text(table.columns[column]) for column in arrays if arrays[column].dtype == object}
+        np.savez(file, allow_pickle=False, **{table.array: np.asarray(table.X), **arrays})
 
 
 @contextmanager
-def _parquet_writer(path: Path) -> Iterator[Any]:
-    """A function that writes tables as row groups; columns keep the types that they were read with."""
+def _parquet_writer(path: Path) -> Iterator[Callable[[Table], None]]:
+    """A function that writes tables as row groups; columns keep their types and their order."""
     require("Parquet files need", "pyarrow")
     import pyarrow as pa
     from pyarrow import parquet
@@ -421,18 +406,18 @@ def _parquet_writer(path: Path) -> Iterator[Any]:
     writers: list[Any] = []
 
     def write(table: Table) -> None:
-        frame = table.frame() if table.features is not None else table.columns.reset_index(drop=True)
-        known = (
-            {} if table.schema is None else {one.name: one.type for one in table.schema if one.name in table.columns}
-        )
+        frame = table.columns.reset_index(drop=True) if table.features is None else table.frame()
+        there = [] if table.schema is None else list(table.schema)
+        known = {one.name: one.type for one in there if one.name in table.columns}
         schema = pa.Schema.from_pandas(frame, preserve_index=False).remove_metadata()
         schema = pa.schema([one.with_type(known.get(one.name, one.type)) for one in schema])
-        arrow = pa.Table.from_pandas(frame, writers[0].schema if writers and table.features else schema, False)
+        arrow = pa.Table.from_pandas(frame, schema, preserve_index=False)
         if table.features is None:
-            rows = pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(table.X).ravel()), table.X.shape[1])
+            values = pa.array(np.ascontiguousarray(table.X).ravel())
+            rows = pa.FixedSizeListArray.from_arrays(values, table.X.shape[1])
             arrow = arrow.append_column(table.array, rows)
-        if table.schema is not None:  # in their order
-            arrow = arrow.select(sorted(arrow.column_names, key=lambda name: [*table.schema.names, name].index(name)))
+        order = [one.name for one in there]
+        arrow = arrow.select(sorted(arrow.column_names, key=lambda name: [*order, name].index(name)))
         if not writers:
             writers.append(parquet.ParquetWriter(path, arrow.schema))
         writers[0].write_table(arrow.cast(writers[0].schema))
