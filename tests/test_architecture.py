@@ -14,7 +14,7 @@ SOURCE = Path(unspur.__file__).parent
 #: Layers from the bottom up; a module may import from its own layer and from those below.
 LAYERS = [
     ("_version", "_typing", "exceptions", "_resources", "_arrays", "_text"),
-    ("_leftover", "_files", "_extras", "_reading", "_registry"),
+    ("_files", "_extras", "_reading", "_registry"),
     ("subspace", "rows", "labels", "clusters"),
     ("solvers",),
     ("_validation", "options"),

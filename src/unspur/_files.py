@@ -14,18 +14,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import safetensors.numpy
 
-from unspur._leftover import (  # noqa: F401 — until stores, spools and streamed tables end
-    disk_error,
-    hold,
-    output_exists,
-    remove_abandoned,
-    reserve_space,
-    staging_dir,
-    temporary_name,
-)
 from unspur._text import brief
 from unspur._typing import Array
-from unspur.exceptions import ArtifactError, OutputExistsError
+from unspur.exceptions import ArtifactError, DiskError, OutputExistsError
 
 #: Type and shape of arrays by name, such as ``("F64", 20, 1)``.
 Shapes: TypeAlias = dict[str, tuple[Any, ...]]
@@ -107,3 +98,8 @@ def read_artifact(
     if infinite := next((name for name, array in arrays.items() if not np.isfinite(array).all()), None):
         raise ArtifactError(f"{path} holds NaN or infinity in {infinite!r}; fit again.")
     return arrays, metadata
+
+
+def disk_error(error: OSError, path: object, advice: str) -> DiskError:
+    """A DiskError for an error of the system while `path` was written."""
+    return DiskError(f"{str(path)!r} cannot be written: {error.strerror or error}. {advice}")

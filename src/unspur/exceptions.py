@@ -121,10 +121,6 @@ class ClusterLostError(UnspurError, ConnectionError):
     """The Dask cluster that holds the rows did not finish what it was asked."""
 
 
-class BusyError(UnspurError):
-    """Another process is at work in the same place."""
-
-
 class DiskError(UnspurError):
     """Writing to disk failed (full, quota or permissions)."""
 
