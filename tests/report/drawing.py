@@ -10,7 +10,6 @@ from matplotlib.text import Text
 
 from tests.report import making
 from unspur.report import figures
-from unspur.report.results import SaliencyMaps
 
 HOSTILE = (
     "$x_1$",
@@ -23,22 +22,10 @@ HOSTILE = (
 X = np.array([0.5, 0.7, 0.9])
 
 
-def pictures(number):
-    from PIL import Image
-
-    rng = np.random.default_rng(0)
-    return [Image.fromarray(rng.integers(0, 255, (48, 48, 3), dtype=np.uint8)) for _ in range(number)]
-
-
-def looks(methods=("no removal", "JSE"), rows=3):
-    rng = np.random.default_rng(1)
-    return SaliencyMaps(np.arange(rows), pictures(rows), {name: rng.normal(size=(rows, 7, 7)) for name in methods})
-
-
 @cache
 def findings():
     found = making.toy_findings()
-    return replace(found, saliency=looks(), drawn_rows=found.drawn_rows[:150])  # fewer dots to draw
+    return replace(found, drawn_rows=found.drawn_rows[:150])  # fewer dots to draw
 
 
 def numbers():
@@ -46,12 +33,11 @@ def numbers():
 
 
 #: Functions that draw a figure from findings alone.
-FROM_FINDINGS = ("subspaces", "ladder", "group_bars", "gradcam_grid")
+FROM_FINDINGS = ("subspaces", "ladder", "group_bars", "probes")
 #: One of each kind, by the name of its function or of what is special about it.
 EVERY = {
     **{name: lambda width="page", name=name: getattr(figures, name)(findings(), width=width) for name in FROM_FINDINGS},
     "curves": lambda width="page": figures.curves(numbers(), x_name="p", y_name="worst group, %", width=width),
-    "one point": lambda width="page": figures.curves({"JSE": ([1], [2]), "ERM": ([1], [1])}, width=width),
 }
 #: Something that must be written in it.
 WORDS = {
@@ -59,8 +45,7 @@ WORDS = {
     "ladder": "✓ accepted",
     "group_bars": "average over rows",
     "curves": "JSE",
-    "one point": "ERM",
-    "gradcam_grid": "no removal",
+    "probes": "chance",
 }
 
 

@@ -11,7 +11,7 @@ from unspur import JSE, LEACE
 from unspur.datasets import CONCEPT_NAMES, MAIN_NAMES, embed_images, make_photodigits, make_toy
 from unspur.metrics import PairedDifference
 from unspur.report.measuring import measure
-from unspur.report.results import Findings, PixelView, SaliencyMaps, View
+from unspur.report.results import Findings, View
 
 #: What a hostile file might call things.
 HOSTILE = (
@@ -70,7 +70,7 @@ def toy_findings(rows: int = 600) -> Findings:
 @cache
 @quick_probes()
 def photo_findings(repeats: int = 1) -> Findings:
-    """JSE on photodigits, with pictures; pixels and maps are made up."""
+    """JSE on photodigits, with pictures."""
     sets = [
         make_photodigits(split, agreement=p, repeats=r, random_state=k)  # type: ignore[arg-type]
         for k, (split, p, r) in enumerate((("train", 0.9, 2), ("test", 0.5, repeats)))
@@ -86,7 +86,7 @@ def photo_findings(repeats: int = 1) -> Findings:
     ids = [f"digit {digit}, picture {k}" for k, digit in enumerate(sets[1].digit)]
     found = measure(jse, train, test, main="digit", concept="photo", compare=("LEACE",), ids=ids)
     images = sets[1].images
-    return replace(found, content=Pictures(images), pixels=_pixels(images), saliency=_saliency(images))
+    return replace(found, content=Pictures(images))
 
 
 @cache
@@ -185,7 +185,7 @@ def hostile_findings() -> Findings:
     """Photodigits whose labels, groups and ids are called what no one should be called."""
     found = photo_findings()
     axes = tuple(replace(axis, name=f"{HOSTILE[k % 3]} {k}") for k, axis in enumerate(found.view.axes))
-    origin = replace(found.origin, command=f"unspur report '{HOSTILE[0]}'", snippet=HOSTILE[1], remarks=HOSTILE[:3])
+    origin = replace(found.origin, command=f"unspur report '{HOSTILE[0]}'", remarks=HOSTILE[:3])
     rename = {name: f"{HOSTILE[0]} {k}" for k, name in enumerate(found.concepts)}
     judged = tuple(
         replace(j, leakage={rename.get(name, name): leak for name, leak in j.leakage.items()}) for j in found.results
@@ -252,19 +252,3 @@ def _some_axes(view, keep):
     cut = [replace(b, along=b.along[keep]) for b in (view.boundary_before, view.boundary_after)]
     axes = tuple(view.axes[k] for k in keep)
     return View(axes, view.before[:, keep], view.after[:, keep], view.gram[np.ix_(keep, keep)], *cut)
-
-
-def _pixels(images):
-    grey = images.mean(axis=3)
-    direction = grey[::2].mean(axis=0) - grey[1::2].mean(axis=0)
-    rows = np.arange(4)
-    share = np.einsum("khw,hw->k", grey[rows], direction) / np.sum(direction**2)
-    after = grey[rows] - share[:, None, None] * direction
-    return PixelView({0: direction / np.linalg.norm(direction)}, rows, grey[rows], after)
-
-
-def _saliency(images):
-    rng, rows = np.random.default_rng(0), np.arange(3)
-    maps = {name: rng.normal(size=(3, 7, 7)) for name in ("before", "after")}
-    content = Pictures(images)
-    return SaliencyMaps(rows, [content[k].resize((96, 96)) for k in rows], maps)

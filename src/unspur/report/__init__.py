@@ -8,8 +8,7 @@ Whatever is measured is measured by `measure`; drawing never fits anything.
 """
 
 from unspur.report.measuring import measure
-from unspur.report.model_card import card
 from unspur.report.page import build
 from unspur.report.results import Findings
 
-__all__ = ["Findings", "build", "card", "measure"]
+__all__ = ["Findings", "build", "measure"]

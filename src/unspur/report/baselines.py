@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,17 +26,15 @@ from unspur.compare import (
 )
 from unspur.exceptions import UnspurError
 from unspur.heads import HEADS
-from unspur.metrics import GroupAccuracy, Leakage, PairedDifference, paired_difference, worst_difference
+from unspur.metrics import GroupAccuracy, PairedDifference, paired_difference, worst_difference
 from unspur.removers import Remover
-from unspur.report.results import MethodResult, StrengthResult
+from unspur.report.results import MethodResult
 from unspur.selection import Selection, penalty_grid
 
 #: Name of the original rows among methods.
 NO_REMOVAL = "no removal"
 #: Names of the unweighted head, and of the group-weighted one that is always evaluated too.
 PLAIN, WEIGHTED = "ERM", "GroupWeighted"
-#: Strengths at which the removal is evaluated, besides its own.
-STRENGTHS = (0.0, 0.5, 0.75, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +45,6 @@ class HeadEvaluation:
     correct: BoolArray
     accuracy: GroupAccuracy
     chosen: Selection
-    #: Worst-group accuracy at every penalty tried; empty without `refit_all`.
-    worst_by_penalty: Mapping[float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,25 +67,14 @@ class Evaluator:
         """The rows that heads are evaluated on."""
         return self.rows["test"]
 
-    def __call__(
-        self, head: str, clean: Mapping[str, Array] | None = None, *, refit_all: bool = False
-    ) -> HeadEvaluation:
-        """A head by name, on the original rows or on transformed rows by split.
-
-        With `refit_all`, its worst group is also measured at the penalties that were not chosen.
-        """
+    def __call__(self, head: str, clean: Mapping[str, Array] | None = None) -> HeadEvaluation:
+        """A head by name, on the original rows or on transformed rows by split."""
         given = self.rows
         if clean is not None:
             given = {name: replace(part, X=clean[name]) for name, part in self.rows.items()}
-        chosen = tune_named_head(
-            head, given["training"], given.get("validation"), self.seed, self.penalties, refit_all=refit_all
-        )
-        correct = self._correct(chosen.head, given["test"].X)
-        worst_by_penalty = {
-            penalty: accuracy_of(self._correct(head, given["test"].X), self.test).worst
-            for penalty, head in (chosen.fitted_heads.items() if refit_all else ())
-        }
-        return HeadEvaluation(chosen.head, correct, accuracy_of(correct, self.test), chosen, worst_by_penalty)
+        chosen = tune_named_head(head, given["training"], given.get("validation"), self.seed, self.penalties)
+        correct = np.asarray(chosen.head.predict(given["test"].X) == self.test.main.values)
+        return HeadEvaluation(chosen.head, correct, accuracy_of(correct, self.test), chosen)
 
     def selection_notes(self, chosen: Selection) -> tuple[str, ...]:
         """Sentences that say how penalties were chosen."""
@@ -111,24 +95,6 @@ class Evaluator:
         )
         return (rule, *chosen.notes)
 
-    def _correct(self, head: Any, z: Array) -> BoolArray:
-        return np.asarray(head.predict(z) == self.test.main.values)
-
-
-def changes(
-    before: HeadEvaluation, after: HeadEvaluation, test: LabelledData
-) -> tuple[PairedDifference, PairedDifference, PairedDifference]:
-    """Changes of the averages over rows and over groups, and of the worst group, in the order of `MethodResult`.
-
-    The average over rows counts all rows, the others count those whose group is known.
-    """
-    first, second = before.correct[test.concept_known], after.correct[test.concept_known]
-    return (
-        paired_difference(before.correct, after.correct),
-        paired_difference(first, second, test.group[test.concept_known]),
-        worst_difference(before.accuracy, after.accuracy),
-    )
-
 
 @dataclass(frozen=True, slots=True)
 class RemovalResult:
@@ -144,103 +110,22 @@ class RemovalResult:
 
 
 def evaluate_removal(evaluate: Evaluator, remover: Remover, clean: Mapping[str, Array]) -> RemovalResult:
-    """Evaluate unweighted and group-weighted heads on the original and on the transformed rows, at every penalty."""
-    name, removed = type(remover).__name__, remover.n_removed_
-    before, after = evaluate(PLAIN, refit_all=True), evaluate(PLAIN, clean, refit_all=True)
-    results = [
-        method_result(NO_REMOVAL, 0, before),
-        method_result(name, removed, after, changes(before, after, evaluate.test)),
-    ]
-    weighted_after = None
-    with suppress(UnspurError):  # which the result says
-        weighted_after = evaluate(WEIGHTED, clean, refit_all=True)
-    results = [
-        replace(result, weighted=group_weighted_result(evaluate, result, of, before, weighted_after, refit_all=True))
-        for result, of in zip(results, (None, clean), strict=True)
-    ]
-    notes = evaluate.selection_notes(before.chosen)
-    return RemovalResult(before, after, weighted_after, (results[0], results[1]), notes)
-
-
-def method_result(
-    name: str,
-    removed: int,
-    found: HeadEvaluation,
-    changed: tuple[PairedDifference | None, PairedDifference | None, PairedDifference | None] = (None,) * 3,
-) -> MethodResult:
-    """The result of one head after one method."""
-    average, by_group, worst = changed
-    return MethodResult(
-        name,
-        removed,
-        found.accuracy,
-        average,
-        by_group,
-        worst,
-        penalty=found.chosen.penalty,
-        grid_edge=found.chosen.grid_edge,
-        worst_by_penalty=found.worst_by_penalty,
-    )
-
-
-def group_weighted_result(
-    evaluate: Evaluator,
-    unweighted: MethodResult,
-    clean: Mapping[str, Array] | None,
-    before: HeadEvaluation,
-    weighted_after: HeadEvaluation | None,
-    *,
-    refit_all: bool = False,
-) -> MethodResult:
-    """The same method with a group-weighted head, or with the problem that prevents one."""
+    """Evaluate unweighted and group-weighted heads on the original and on the transformed rows."""
+    before, after = evaluate(PLAIN), evaluate(PLAIN, clean)
+    weighted_after, problem = None, ""
     try:
-        found = evaluate(WEIGHTED, clean, refit_all=refit_all)
+        weighted_after = evaluate(WEIGHTED, clean)
     except UnspurError as error:
-        return MethodResult(unweighted.name, unweighted.n_removed, None, problem=str(error))
-    result = method_result(unweighted.name, unweighted.n_removed, found, changes(before, found, evaluate.test))
-    return result if weighted_after is None else relative_to_removal(result, found, weighted_after, evaluate.test)
-
-
-def relative_to_removal(
-    result: MethodResult, found: HeadEvaluation, after: HeadEvaluation, test: LabelledData
-) -> MethodResult:
-    """The result with its differences from the same kind of head after the removal (`after`)."""
-    _, average, worst = changes(after, found, test)
-    return replace(result, worst_relative_to_removal=worst, average_relative_to_removal=average)
-
-
-def evaluate_strengths(
-    evaluate: Evaluator,
-    strength: float,
-    removal: RemovalResult,
-    leaks: Sequence[Mapping[str, Leakage]],
-    clean: Mapping[str, Array],
-    probed: IntArray,
-) -> tuple[StrengthResult, ...]:
-    """The unweighted head and the probes at each of `STRENGTHS`.
-
-    Rows after the removal are `clean`, of this `strength`. The results of 0 and of `strength` are known: they are those
-    of `removal`, and of the probes `leaks` before and after it.
-    """
-    known = {0.0: (removal.before, leaks[0]), strength: (removal.after, leaks[1])}
-    found = []
-    for value in sorted({*STRENGTHS, strength}):
-        if value in known:
-            head, leak = known[value]
-        else:
-            share = value / strength
-            rows = {name: part.X + share * (clean[name] - part.X) for name, part in evaluate.rows.items()}
-            head, test = evaluate(PLAIN, rows), evaluate.test.select(probed)
-            leak = probe_concepts(rows["test"][probed], test, seed=evaluate.seed)[0]
-        found.append(StrengthResult(value, head.accuracy, leak, head.chosen.penalty))
-    return tuple(found)
-
-
-def transform_splits(remover: Remover, rows: Mapping[str, LabelledData]) -> dict[str, Array]:
-    """Rows after the removal, by split."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "X does not have valid feature names")  # they were compared before
-        return {name: np.asarray(remover._cleaned(part.X)) for name, part in rows.items()}
+        problem = str(error)
+    original = _result(NO_REMOVAL, 0, before)
+    original = replace(original, weighted=_weighted(evaluate, original, None, before, weighted_after))
+    name, removed = type(remover).__name__, remover.n_removed_
+    removal = _result(name, removed, after, before, evaluate.test)
+    weighted = MethodResult(name, removed, None, problem=problem)
+    if weighted_after is not None:
+        weighted = _result(name, removed, weighted_after, before, evaluate.test)
+    notes = evaluate.selection_notes(before.chosen)
+    return RemovalResult(before, after, weighted_after, (original, replace(removal, weighted=weighted)), notes)
 
 
 def compare_with(name: str, evaluate: Evaluator, removal: RemovalResult, probed: IntArray) -> MethodResult:
@@ -253,8 +138,7 @@ def compare_with(name: str, evaluate: Evaluator, removal: RemovalResult, probed:
         with registry.named_errors(name):
             if registry is REMOVERS:
                 return _other_removal(name, evaluate, removal, probed)
-            found = evaluate(name)
-            return method_result(name, 0, found, changes(removal.before, found, evaluate.test))
+            return _result(name, 0, evaluate(name), removal.before, evaluate.test)
     except UnspurError as error:
         return MethodResult(name, 0, None, problem=str(error))
 
@@ -266,12 +150,74 @@ def _other_removal(name: str, evaluate: Evaluator, removal: RemovalResult, probe
         fit_remover(remover, rows["training"], rows.get("validation"))
         clean = transform_splits(remover, rows)
     found = evaluate(PLAIN, clean)
-    result = method_result(name, remover.spurious_.dim, found, changes(removal.before, found, test))
+    result = _result(name, remover.spurious_.dim, found, removal.before, test)
     return replace(
-        relative_to_removal(result, found, removal.after, test),
+        _relative_to_removal(result, found, removal.after, test),
         leakage=probe_concepts(clean["test"][probed], test.select(probed), seed=evaluate.seed)[0],
-        weighted=group_weighted_result(evaluate, result, clean, removal.before, removal.weighted_after),
+        weighted=_weighted(evaluate, result, clean, removal.before, removal.weighted_after),
     )
+
+
+def _result(
+    name: str, removed: int, found: HeadEvaluation, before: HeadEvaluation | None = None, test: Any = None
+) -> MethodResult:
+    """The result of one head after one method, with its differences from the head `before`."""
+    average = by_group = worst = None
+    if before is not None:
+        average = paired_difference(before.correct, found.correct)
+        by_group, worst = _group_differences(before, found, test)
+    chosen = found.chosen
+    return MethodResult(
+        name,
+        removed,
+        found.accuracy,
+        average,
+        by_group,
+        worst,
+        penalty=chosen.penalty,
+        grid_edge=chosen.grid_edge,
+    )
+
+
+def _group_differences(
+    first: HeadEvaluation, second: HeadEvaluation, test: LabelledData
+) -> tuple[PairedDifference, PairedDifference]:
+    """Differences of the average over groups and of the worst group, over rows whose group is known."""
+    known = test.concept_known
+    average = paired_difference(first.correct[known], second.correct[known], test.group[known])
+    return average, worst_difference(first.accuracy, second.accuracy)
+
+
+def _weighted(
+    evaluate: Evaluator,
+    unweighted: MethodResult,
+    clean: Mapping[str, Array] | None,
+    before: HeadEvaluation,
+    weighted_after: HeadEvaluation | None,
+) -> MethodResult:
+    """The same method with a group-weighted head, or with the problem that prevents one."""
+    name, removed = unweighted.name, unweighted.n_removed
+    try:
+        found = evaluate(WEIGHTED, clean)
+    except UnspurError as error:
+        return MethodResult(name, removed, None, problem=str(error))
+    result = _result(name, removed, found, before, evaluate.test)
+    return result if weighted_after is None else _relative_to_removal(result, found, weighted_after, evaluate.test)
+
+
+def _relative_to_removal(
+    result: MethodResult, found: HeadEvaluation, after: HeadEvaluation, test: LabelledData
+) -> MethodResult:
+    """The result with its differences from the same kind of head after the removal (`after`)."""
+    average, worst = _group_differences(after, found, test)
+    return replace(result, worst_relative_to_removal=worst, average_relative_to_removal=average)
+
+
+def transform_splits(remover: Remover, rows: Mapping[str, LabelledData]) -> dict[str, Array]:
+    """Rows after the removal, by split."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "X does not have valid feature names")  # they were compared before
+        return {name: np.asarray(remover._cleaned(part.X)) for name, part in rows.items()}
 
 
 def methods_to_compare(names: Sequence[str], remover: Any) -> list[str]:

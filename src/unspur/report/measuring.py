@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import platform
 import shlex
 import warnings
@@ -17,7 +16,6 @@ from typing import Any
 import numpy as np
 import scipy
 import sklearn
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from unspur._arrays import to_python
@@ -28,30 +26,25 @@ from unspur._version import __version__
 from unspur.auditing import Audit, audit
 from unspur.certificate import Certificate
 from unspur.clusters import fingerprint, row_hashes
-from unspur.compare import accepts_validation, probe_concepts, probed_rows, shared_rows, stratified_sample
+from unspur.compare import probe_concepts, probed_rows, shared_rows, stratified_sample
 from unspur.exceptions import GroupSizeError, InputError, UsedRowsWarning
 from unspur.labels import numbered
 from unspur.metrics import Leakage, principal_angles
 from unspur.metrics.probes import scale_notes
-from unspur.options import SGD, PaperVariant
 from unspur.removers import Remover
 from unspur.report.baselines import (
     Evaluator,
     compare_with,
     evaluate_removal,
-    evaluate_strengths,
     methods_to_compare,
     transform_splits,
 )
-from unspur.report.results import Findings, MethodResult, Origin, StrengthResult
+from unspur.report.results import Findings, MethodResult, Origin
 from unspur.report.views import (
-    ToPixels,
     angles_and_shared_variance,
     content_of,
     directions_of,
     extremes_of,
-    pixel_view,
-    saliency_maps,
     score_directions,
     view_of,
 )
@@ -59,12 +52,10 @@ from unspur.robust import RobustClassifier
 from unspur.subspace import AffineMap, Subspace
 from unspur.trace import Trace, Traces, parts_of
 
-#: Rows of each group whose pictures are shown before and after removal, and under saliency maps.
-ROWS_SHOWN_PER_GROUP = 2
 #: Groups with fewer test rows are named in a warning.
 SMALL_GROUP_ROWS = 10
 #: Number of steps that `callback` is called with, besides one for each method compared.
-N_STEPS = 5
+N_STEPS = 3
 #: Most training rows of an audit of other columns, and most columns that are probed for it.
 MAX_AUDIT_ROWS, MAX_AUDIT_PROBES = 2000, 10
 _TASK_NOTE = "task: not measured. "
@@ -85,10 +76,6 @@ def measure(
     texts: Any = None,
     ids: Sequence[str] | None = None,
     row_numbers: tuple[str, Sequence[int]] | None = None,
-    image_shape: Sequence[int] | None = None,
-    to_pixels: ToPixels | None = None,
-    encoder: Any = None,
-    reduction: Any = None,
     max_points: int = 5000,
     seed: int = 0,
     command: str = "",
@@ -118,10 +105,6 @@ def measure(
     ids : names of the test rows.
     row_numbers : the file of the test rows and their indices in it, from which rows without names get a number. The
         page counts from 1.
-    image_shape, to_pixels : shape (h, w) or (h, w, 3) of rows that are pictures; and the affine map from rows to
-        pixels, such as ``pca.inverse_transform``, if rows are not pixels themselves.
-    encoder, reduction : the network that made the rows, and the principal components that they were reduced to, for
-        saliency maps of the heads.
     max_points : largest number of test rows that are drawn, a share of each group.
     command, saved_path : for the page: the command that was typed, and the file that holds the removal.
     cli_source : file and options that describe these rows to other commands, which the page suggests; "" if no file has
@@ -141,8 +124,7 @@ def measure(
     notes = [*scale_notes(training.X)] if notes is None else [note[:1].upper() + note[1:] for note in notes]
     content = content_of(pictures, texts, len(testing))
     names = _ids(ids, content, len(testing), row_numbers)
-    # Separate generators, so that `max_points` does not change the other draws; the second is that of `probed_rows`.
-    drawing, _, showing = np.random.default_rng(seed).spawn(3)
+    drawing = np.random.default_rng(seed).spawn(1)[0]  # the second is that of `probed_rows`
     with one_thread_if_small(training.X):
         callback("heads")
         clean = transform_splits(remover, rows)
@@ -154,10 +136,6 @@ def measure(
         guarantees = measure_guarantees(remover, testing.select(probed), clean["test"][probed], main, seed)
         left = [{name: pair[i] for name, pair in guarantees.linear.items()} for i in range(2)]
         results = [replace(result, leakage=of) for result, of in zip(removal.results, left, strict=True)]
-        callback("strengths")
-        strengths: tuple[StrengthResult, ...] = ()
-        if remover.n_removed_:
-            strengths = evaluate_strengths(evaluate, remover.strength_, removal, left, clean, probed)
         for name in methods:
             callback(name)
             results.append(compare_with(name, evaluate, removal, probed))
@@ -166,17 +144,6 @@ def measure(
         directions = directions_of(remover, (_spurious_names(remover, testing), main), heads, testing.X)
         view = view_of(directions, remover, testing.X, clean["test"], heads)
         angles, shared_variance = angles_and_shared_variance(score_directions(remover), remover.main_.basis, testing.X)
-        callback("pictures")
-        members = [np.flatnonzero(testing.group == g) for g in range(before.accuracy.rows.size)]
-        chosen = np.concatenate([showing.permutation(rows)[:ROWS_SHOWN_PER_GROUP] for rows in members])
-        pixels = None
-        if image_shape is not None:
-            pixels = pixel_view(directions, testing.X, clean["test"], chosen, image_shape, to_pixels)
-        saliency, remarks = None, guarantees.remarks
-        if encoder is not None and testing.n_classes > 2:
-            remarks = (*remarks, "Saliency maps are available for binary tasks only.")
-        elif encoder is not None:
-            saliency = saliency_maps(encoder, content, testing.X, remover, heads, chosen, reduction)
     options = [word for name in testing.concept_names for word in ("--concept", name)]
     return Findings(
         main=main,
@@ -198,9 +165,7 @@ def measure(
         nonlinear_before={name: pair[0] for name, pair in guarantees.nonlinear.items()},
         extremes=extremes_of(directions, view.before),
         content=content,
-        pixels=pixels,
-        saliency=saliency,
-        origin=origin_of(remover, rows, command=command, saved_path=saved_path, remarks=remarks, seed=seed),
+        origin=origin_of(remover, rows, command=command, remarks=guarantees.remarks),
         warnings=tuple(dict.fromkeys((*_warnings(remover, rows, results, guarantees.used), *notes))),
         selection_notes=removal.selection_notes,
         cli_source=shlex.join(["FILE", "--task", main, *options]) if cli_source is None else cli_source,
@@ -209,7 +174,6 @@ def measure(
         numbered_in_file=_numbered_in(row_numbers, names[0]),
         oblique_angle=_oblique_angle(remover.removal_),
         strength=remover.strength_,
-        strengths=strengths,
         audit=_audit(training, columns, seed) if columns else None,
         **_of_the_fit(remover, testing, main),
     )
@@ -442,15 +406,14 @@ def origin_of(
     rows: Mapping[str, LabelledData],
     *,
     command: str,
-    saved_path: str | None,
     remarks: tuple[str, ...],
-    seed: int = 0,
 ) -> Origin:
-    """How to reproduce the findings from `rows`, splits by name, and from the file that holds the removal."""
+    """How to reproduce the findings from `rows`, splits by name."""
+    given = remover.get_params(deep=False)
     digests = {"rows of the fit": str(remover.training_hash_)}
     digests |= {f"{name} rows": fingerprint(row_hashes(part.X)) for name, part in rows.items()}
     return Origin(
-        parameters={name: _json_value(value) for name, value in sorted(used_parameters(remover).items())},
+        parameters={name: _json_value(value) for name, value in sorted(given.items()) if name not in SILENT_PARAMETERS},
         versions={
             "unspur": __version__,
             "python": platform.python_version(),
@@ -460,74 +423,11 @@ def origin_of(
         },
         digests=digests,
         command=command,
-        snippet=snippet(remover, rows, saved_path=saved_path, seed=seed),
         remarks=remarks,
     )
-
-
-def snippet(remover: Remover, rows: Mapping[str, LabelledData], *, saved_path: str | None = None, seed: int = 0) -> str:
-    """Python code that loads the removal, or fits it with the same parameters, applies it and measures it."""
-    kind = type(remover).__name__
-    name = kind.lower()
-    clustered = {split for split, part in rows.items() if part.clusters is not None}
-    if saved_path is not None:
-        lines = ["from unspur import load", "", f"{name} = load({saved_path!r})"]
-    else:
-        changed = changed_parameters(remover)
-        arguments = ", ".join(f"{key}={value!r}" for key, value in changed.items())
-        names = [kind, *(type(value).__name__ for value in changed.values() if isinstance(value, SGD | PaperVariant))]
-        given, comment = "X, y, concept=concept", ""
-        if "training" in clustered and accepts_validation(remover):
-            given, comment = f"{given}, clusters=clusters", "; clusters: which of them belong together"
-        if "validation" in rows and accepts_validation(remover):
-            given += ", X_val=X_val, y_val=y_val, concept_val=concept_val"
-            given += ", clusters_val=clusters_val" if "validation" in clustered else ""
-        lines = [
-            f"from unspur import {', '.join(names)}",
-            "",
-            f"# X, y, concept: training rows (n, d), their task label and their concept{comment}",
-            f"{name} = {kind}({arguments})",
-            f"{name}.fit({given})",
-        ]
-    test = "X_test, y_test, concept_test" + (", clusters=clusters_test" if "test" in clustered else "")
-    test += f", random_state={seed}" if seed else ""
-    return "\n".join(
-        [
-            *lines,
-            f"X_clean = {name}.transform(X)  # same shape, without the concept",
-            f"print({name}.trace_)",
-            f"print({name}.certificate({test}))  # on rows that the fit has not seen",
-        ]
-    )
-
-
-def used_parameters(remover: Remover) -> dict[str, Any]:
-    """Parameters that had an influence on the fit, without those of a solver that was not used."""
-    given = remover.get_params(deep=False)
-    idle = {*SILENT_PARAMETERS, *(["variant"] if given.get("variant") is None else [])}
-    # `max_iter` is that of the exact solver where there is a tolerance, else (RLACE) that of the schedule.
-    if given.get("solver") == "exact":
-        idle |= set() if "tol" in given else {"max_iter", "stop_below"}
-    elif "solver" in given and "tol" in given:
-        idle |= {"tol", "max_iter"}
-    return {name: value for name, value in given.items() if name not in idle}
-
-
-def changed_parameters(remover: BaseEstimator) -> dict[str, Any]:
-    """Parameters that differ from their defaults and can be written as code."""
-    defaults = inspect.signature(type(remover)).parameters
-    changed = {}
-    for name, given in remover.get_params(deep=False).items():
-        value, default = to_python(given), defaults[name].default
-        written = isinstance(value, bool | int | float | str | SGD | PaperVariant | None)
-        if name not in SILENT_PARAMETERS and written and (type(value) is not type(default) or value != default):
-            changed[name] = value
-    return changed
 
 
 def _json_value(value: Any) -> Any:
     """A parameter as a plain number or word; anything else as its type, since its text may hold an address."""
     value = to_python(value)
-    if isinstance(value, SGD | PaperVariant):
-        return str(value)
     return value if isinstance(value, bool | int | float | str | None) else type(value).__name__

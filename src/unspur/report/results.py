@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from unspur._typing import Array, BoolArray, FloatArray, IntArray
+from unspur._typing import BoolArray, FloatArray, IntArray
 from unspur.auditing import Audit
 from unspur.certificate import Certificate
 from unspur.embed.examples import Content
@@ -35,28 +35,15 @@ class MethodResult:
     #: Linear probes for the concepts, by name, on the transformed rows.
     leakage: Mapping[str, Leakage] = field(default_factory=dict)
     problem: str = ""
-    #: Penalty of the head, chosen on held-out rows; None if more than a penalty was chosen.
+    #: Penalty of the head, chosen on held-out rows.
     penalty: float | None = None
     #: "largest" or "smallest" if the chosen penalty is at that end of the grid.
     grid_edge: str = ""
-    #: Worst-group accuracy on test rows at every penalty tried; nothing is chosen from it.
-    worst_by_penalty: Mapping[float, float] = field(default_factory=dict)
     #: The same method with a head that gives every group the same weight.
     weighted: MethodResult | None = None
     #: Differences from the same kind of head after the removal, of the worst group and of the average over groups.
     worst_relative_to_removal: PairedDifference | None = None
     average_relative_to_removal: PairedDifference | None = None
-
-    def of_head(self) -> dict[str, Any]:
-        """Accuracy and penalty of the head: plain numbers and words, ready for JSON."""
-        return {**({} if self.accuracy is None else self.accuracy.to_dict()), "problem": self.problem, **self._chosen()}
-
-    def _chosen(self) -> dict[str, Any]:
-        return {
-            "penalty": self.penalty,
-            "grid_edge": self.grid_edge,
-            "worst_by_penalty": [{"penalty": at, "worst": worst} for at, worst in self.worst_by_penalty.items()],
-        }
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and words, ready for JSON."""
@@ -70,7 +57,8 @@ class MethodResult:
             "n_removed": self.n_removed,
             "problem": self.problem,
             "accuracy": None if self.accuracy is None else self.accuracy.to_dict(),
-            **self._chosen(),
+            "penalty": self.penalty,
+            "grid_edge": self.grid_edge,
             "change": {
                 name: {"value": change.value, "low95": change.low, "high95": change.high}
                 for name, change in changes.items()
@@ -78,26 +66,6 @@ class MethodResult:
             },
             "leakage": {name: part.to_dict() for name, part in self.leakage.items()},
             "group_weighted": None if self.weighted is None else self.weighted.to_dict(),
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class StrengthResult:
-    """The removal at one strength: accuracy of an unweighted head, and linear probes for the concepts by name."""
-
-    strength: float
-    accuracy: GroupAccuracy
-    leakage: Mapping[str, Leakage] = field(default_factory=dict)
-    #: Penalty of the head, chosen on held-out rows.
-    penalty: float | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and words, ready for JSON."""
-        return {
-            "strength": self.strength,
-            "accuracy": self.accuracy.to_dict(),
-            "leakage": {name: part.to_dict() for name, part in self.leakage.items()},
-            "penalty": self.penalty,
         }
 
 
@@ -133,6 +101,16 @@ class View:
     boundary_before: Boundary | None
     boundary_after: Boundary | None
 
+    def first_pair(self) -> tuple[int, int]:
+        """Numbers of the axes to show first: of the concept across, and of the task up, where there are such."""
+        by_role = {role: [k for k, axis in enumerate(self.axes) if axis.role == role] for role in _ROLES}
+        x = [*by_role["spurious"], *by_role["head"], *by_role["main"]][0]
+        others = [k for k in (*by_role["main"], *by_role["head"], *by_role["spurious"]) if k != x]
+        return x, others[0] if others else x
+
+
+_ROLES: tuple[Role, ...] = ("spurious", "main", "head")
+
 
 @dataclass(frozen=True, slots=True)
 class Extremes:
@@ -144,36 +122,13 @@ class Extremes:
 
 
 @dataclass(frozen=True, slots=True)
-class PixelView:
-    """Directions by axis, and k rows before and after removal, as pictures of shape (h, w) or (h, w, 3)."""
-
-    directions: Mapping[int, FloatArray]
-    rows: IntArray
-    before: FloatArray
-    after: FloatArray
-
-
-@dataclass(frozen=True, slots=True)
-class SaliencyMaps:
-    """Signed Grad-CAM maps (k, h, w) of heads, by name, and the k pictures as the network gets them.
-
-    Maps are positive where a picture is evidence for the second class of the task.
-    """
-
-    rows: IntArray
-    pictures: Sequence[Any]
-    maps: Mapping[str, Array]
-
-
-@dataclass(frozen=True, slots=True)
 class Origin:
-    """How to reproduce the findings: parameters, versions and digests by name, command, Python code, remarks."""
+    """How to reproduce the findings: parameters, versions and digests by name, the command, and remarks."""
 
     parameters: Mapping[str, Any]
     versions: Mapping[str, str]
     digests: Mapping[str, str]
     command: str
-    snippet: str
     remarks: tuple[str, ...] = ()
 
 
@@ -184,8 +139,8 @@ class Findings:
     Attributes
     ----------
     method : class of the removal, such as "JSE".
-    main, concepts : names of the labels.
-    n_removed, n_main, n_features : number of directions of the concept, of the main task, and of the rows.
+    main, concepts : names of the task and of the concepts.
+    n_removed, n_main, n_features : number of directions of the concept, of the task, and of the rows.
     results : what the methods achieve: the original rows, the removal, then the methods it is compared with.
     group, groups : number of each row's group, shape (n,), -1 if the concept is not known; names of the groups.
     ids : names of the rows.
@@ -197,14 +152,14 @@ class Findings:
     significance_level : of the tests in `traces`.
     trace_text : `trace_` as text, for methods without tests.
     nonlinear, nonlinear_before : accuracy of a small network for each concept after the removal, and before.
+    warnings : sentences for the top of the page, such as that the task was lost.
     selection_notes : sentences that say how the penalties of the heads were chosen.
     cli_source : "FILE --task … --concept …", which describes the rows to the command line; "" if no file has them.
+    next_command : a command that saves the removal, or applies the saved one.
     train_rows : number of training rows; with `fitted_on_these`, of those that the removal was fitted on.
     fitted_on_these : whether the removal was fitted on the training rows, and it is known on which of them.
     numbered_in_file : the file in which "row 7" is the seventh row; "" if rows have other names.
-    next_command : a command that saves the removal, or applies the saved one.
     strength : share of the removal that was applied.
-    strengths : the removal at other strengths, and at this one, in ascending order; empty if nothing was removed.
     oblique_angle : largest angle in degrees between the directions that a removal reads and those that it subtracts; 0
         for an orthogonal projection.
     audit : which other columns of the training rows an unweighted head uses; None if there are none.
@@ -233,13 +188,10 @@ class Findings:
     trace_text: str
     certificate: Certificate
     nonlinear: Mapping[str, Leakage]
+    nonlinear_before: Mapping[str, Leakage]
     extremes: tuple[Extremes, ...]
     origin: Origin
     content: Content | None = None
-    pixels: PixelView | None = None
-    saliency: SaliencyMaps | None = None
-    nonlinear_before: Mapping[str, Leakage] = field(default_factory=dict)
-    #: Sentences for the top of the page, such as that the task was lost.
     warnings: tuple[str, ...] = ()
     selection_notes: tuple[str, ...] = ()
     cli_source: str = ""
@@ -248,7 +200,6 @@ class Findings:
     numbered_in_file: str = ""
     oblique_angle: float = 0.0
     strength: float = 1.0
-    strengths: tuple[StrengthResult, ...] = ()
     audit: Audit | None = None
 
     @property

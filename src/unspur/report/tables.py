@@ -1,16 +1,97 @@
-"""Results as plain text that fits a terminal of 80 columns."""
+"""Tables of results: frames of text, which the page shows, and one renderer for terminals of 80 columns."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from unspur._text import WIDTH, display_width, filled, lines_of, one_line, padded
+from unspur._text import WIDTH, filled, one_line
 from unspur.compare import Comparison
-from unspur.metrics.groups import NO_GROUP, GroupAccuracy
-from unspur.report.results import MethodResult
+from unspur.metrics import GroupAccuracy, PairedDifference
+from unspur.metrics.groups import NO_GROUP
+from unspur.report.results import Findings, MethodResult
+from unspur.report.words import bounds, clipped, count, number, p_value, signed, signed_bounds
 
-#: Widths in characters: names of groups at most, numbers of rows, a method.
-NAME_COLUMNS, COUNT_COLUMNS, METHOD_COLUMNS = 36, 8, 18
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from unspur.metrics import Leakage
+    from unspur.trace import Trace
+
+#: Longest name of a row in a table, and columns of an audit that the page shows.
+MAX_NAME, MAX_AUDIT_LINES = 80, 20
+
+
+def frame(index: Sequence[str], columns: Mapping[str, Sequence[str]], summaries: int = 0) -> pd.DataFrame:
+    """A table of text, whose last rows may be summaries of those above."""
+    import pandas as pd
+
+    # Columns are numbered at first, since two may have the same name.
+    made = pd.DataFrame(dict(enumerate(columns.values())), index=pd.Index(index, dtype=object), dtype=object)
+    made.columns = pd.Index(columns, dtype=object)
+    made.attrs["summaries"] = summaries
+    return made
+
+
+def as_text(table: pd.DataFrame, *, width: int = WIDTH) -> str:
+    """A table for a terminal; lines of a cell stay lines."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    shown = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    shown.add_column(str(table.index.name or ""), overflow="fold")
+    for name in table.columns:
+        shown.add_column(str(name), justify="right", overflow="fold")
+    last = len(table) - table.attrs.get("summaries", 0) - 1
+    for k, (label, *cells) in enumerate(table.itertuples(name=None)):
+        shown.add_row(one_line(str(label)), *cells, end_section=k == last)
+    file = io.StringIO()
+    Console(file=file, width=width, color_system=None, markup=False, emoji=False, highlight=False).print(shown)
+    return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
+
+
+def group_frame(
+    results: Mapping[str, GroupAccuracy],
+    groups: Sequence[str] | None = None,
+    changes: Mapping[str, Sequence[PairedDifference | None]] | None = None,
+    further: Mapping[str, Sequence[str]] | None = None,
+) -> pd.DataFrame:
+    """Accuracy of every group and its summaries in %, with 95 % intervals: one column for each method.
+
+    `changes` are those of the worst group and of the averages over groups and over rows, by method; `further` rows
+    have a text for each method.
+    """
+    first = next(iter(results.values()))
+    names = list(groups or first.labels())
+    ungrouped = bool(first.ungrouped_rows)
+    columns = {"rows": [*map(count, first.rows.ravel().tolist()), *[count(first.ungrouped_rows)] * ungrouped]}
+    columns["rows"] += ["", count(int(first.rows.sum())), count(first.n_rows)]
+    for method, result in results.items():
+        shares = zip(result.accuracy.ravel().tolist(), result.interval().reshape(-1, 2).tolist(), strict=True)
+        cells = [_cell(share, interval) if share == share else "–" for share, interval in shares]
+        cells += [f"{100 * result.ungrouped_correct / result.ungrouped_rows:.1f}" for _ in range(ungrouped)]
+        summaries = [
+            (result.worst, result.worst_interval()),
+            (result.group_average, result.group_average_interval()),
+            (result.average, result.average_interval()),
+        ]
+        changed = (changes or {}).get(method) or (None, None, None)
+        columns[method] = cells + [_cell(*part, change) for part, change in zip(summaries, changed, strict=True)]
+    further = further or {}
+    for k, cells in enumerate(columns.values()):
+        cells += [row[k - 1] if k else "" for row in further.values()]
+    index = [*names, *[NO_GROUP] * ungrouped, "worst group", "average over groups", "average over rows", *further]
+    return frame(index, columns, summaries=3 + len(further))
+
+
+def _cell(share: float, interval: Sequence[float], change: PairedDifference | None = None) -> str:
+    text = f"{100 * share:.1f}\n{bounds(interval[0], interval[1])}"
+    if change is None:
+        return text
+    return f"{text}\n{signed(change.value)} ({signed_bounds(change.low, change.high)})"
 
 
 def group_table(
@@ -20,71 +101,17 @@ def group_table(
     *,
     penalties: Mapping[str, float | None] | None = None,
 ) -> str:
-    """One line per group, one column per method: accuracy in % with its 95 % interval.
+    """Accuracy of every group, in %, for a terminal: one line per group, one column per method.
 
     `main` and `concept` replace the names of the labels in the results (`concept` if there is one); `penalties` are
-    those of the heads. The interval of the worst group is `GroupAccuracy.worst_interval`. Long names of labels
-    stand above the table, long names of classes take several lines, and methods that do not fit side by side stand
-    below each other.
+    those of the heads.
     """
-    first = next(iter(results.values()))
-    names = [*first.names]
-    names[0] = main or names[0]
-    if len(names) == 2:
-        names[1] = concept or names[1]
-    labels, above = first.labels(tuple(names)), ""
-    if sum(map(display_width, names)) > NAME_COLUMNS:
-        labels = [one_line(", ".join(map(str, classes))) for _, classes in first.groups()]
-        above = filled(f"groups: {' × '.join(names)}", further="  ") + "\n\n"
-    width = min(max(display_width(label) for label in [*labels, "average over groups", NO_GROUP]), NAME_COLUMNS)
-    shown = [[label] if display_width(label) <= width else lines_of(label, width - 2) for label in labels]
-    if len(set(map(tuple, shown))) < len(labels):  # cut short, two groups would look alike
-        shown = [lines_of(label, width - 2, most=len(label)) for label in labels]
-    at_once = (WIDTH - width - COUNT_COLUMNS) // METHOD_COLUMNS
-    methods = list(results)
-    at_once = -(-len(methods) // -(-len(methods) // at_once))  # blocks of about the same width
-    blocks = [methods[start : start + at_once] for start in range(0, len(methods), at_once)]
-    tables = ({name: results[name] for name in block} for block in blocks)
-    return above + "\n\n".join(_group_block(table, shown, width, penalties or {}) for table in tables)
-
-
-def _group_block(
-    results: Mapping[str, GroupAccuracy],
-    labels: Sequence[Sequence[str]],
-    width: int,
-    penalties: Mapping[str, float | None],
-) -> str:
-    """The table of methods that fit side by side."""
-    first = next(iter(results.values()))
-    lines = _heads(list(results), width)
-    rule = "─" * (width + COUNT_COLUMNS + METHOD_COLUMNS * len(results))
-    lines.append(rule)
-    for (start, *others), (index, _) in zip(labels, first.groups(), strict=True):
-        cells = []
-        for result in results.values():
-            low, high = result.interval()[index]
-            known = f"{100 * result.accuracy[index]:>6.1f} {f'({_bound(low)}–{_bound(high)})':<11}"
-            cells.append(known if result.rows[index] else f"{'–':>6}{'':>12}")
-        lines.append(f"{padded(start, width)}{first.rows[index]:>{COUNT_COLUMNS}}" + "".join(cells))
-        lines += [f"  {other}" for other in others]
-    if first.ungrouped_rows:
-        shares = [_single(result.ungrouped_correct / result.ungrouped_rows) for result in results.values()]
-        lines.append(f"{NO_GROUP:<{width}}{first.ungrouped_rows:>{COUNT_COLUMNS}}" + "".join(shares))
-    lines.append(rule)
-    bounds = [result.worst_interval() for result in results.values()]
-    for label, cells in (
-        ("worst group", [_single(result.worst) for result in results.values()]),
-        ("  95 % interval", [f"{100 * low:>6.1f} – {100 * high:<9.1f}" for low, high in bounds]),
-        ("average over groups", [_single(result.group_average) for result in results.values()]),
-        ("average over rows", [_single(result.average) for result in results.values()]),
-    ):
-        lines.append(f"{label:<{width}}{'':>{COUNT_COLUMNS}}" + "".join(cells))
-    if any(name in penalties for name in results):
-        chosen = ("–" if (penalty := penalties.get(name)) is None else f"{penalty:g}" for name in results)
-        lines.append(
-            f"{'penalty chosen':<{width}}{'':>{COUNT_COLUMNS}}" + "".join(f"{text:>6}{'':>12}" for text in chosen)
-        )
-    return "\n".join(line.rstrip() for line in lines)
+    names = next(iter(results.values())).names
+    names = (main or names[0], concept or names[1]) if len(names) == 2 else (main or names[0], *names[1:])
+    further = {"penalty": [number(penalties.get(name), 6) for name in results]} if penalties else {}
+    made = group_frame({name: replace(result, names=names) for name, result in results.items()}, further=further)
+    made.index.name = "accuracy, %"
+    return as_text(made)
 
 
 def accuracies_and_penalties(
@@ -100,106 +127,128 @@ def accuracies_and_penalties(
     return accuracies, penalties
 
 
-def penalty_table(methods: Mapping[str, MethodResult]) -> str:
-    """Worst group of the test rows in % at every penalty tried; chosen penalties have a star."""
-    shown = {name: result for name, result in methods.items() if result.worst_by_penalty}
-    heads = [(name, head) for name, result in shown.items() for head in (result, result.weighted)]
-    cells = [name for name, _ in heads]
-    kinds = ["unweighted", "weighted"] * len(shown)
-    header = [
-        f"{'worst group, %':<16}" + "".join(f"{name[:15]:>16}" for name in cells),
-        f"{'at penalty':<16}" + "".join(f"{kind:>16}" for kind in kinds),
+def accuracy_frame(findings: Findings, *, weighted: bool) -> pd.DataFrame | None:
+    """Accuracies of all methods with unweighted or with group-weighted heads; None if no head could be fitted."""
+    heads = {result.name: result.weighted if weighted else result for result in findings.results}
+    known = {name: head for name, head in heads.items() if head is not None and head.accuracy is not None}
+    if not known:
+        return None
+    changes = {name: (one.worst_change, one.group_average_change, one.average_change) for name, one in known.items()}
+    accuracies = {name: head.accuracy for name, head in known.items() if head.accuracy is not None}
+    further = {
+        "directions removed": [str(head.n_removed) for head in known.values()],
+        "penalty": [number(head.penalty, 6) for head in known.values()],
+    }
+    made = group_frame(accuracies, findings.groups, changes, further)
+    made.index.name = "group"
+    return made
+
+
+def probe_frame(lines: Mapping[str, Mapping[str, Leakage]]) -> pd.DataFrame:
+    """What probes find, by what was probed and by method."""
+    rows = [(name, method, leak) for name, found in lines.items() for method, leak in found.items()]
+    made = frame(
+        [clipped(name, MAX_NAME) for name, _, _ in rows],
+        {
+            "rows": [method for _, method, _ in rows],
+            "balanced accuracy, %": [f"{100 * leak.accuracy:.1f}\n{bounds(leak.low, leak.high)}" for *_, leak in rows],
+            "chance": [f"{100 * leak.chance:.0f}" for *_, leak in rows],
+            "p": [p_value(leak.p) for *_, leak in rows],
+        },
+    )
+    made.index.name = "label"
+    return made
+
+
+def test_frame(trace: Trace) -> pd.DataFrame:
+    """Every direction that a fit tested, with its statistics and the decision."""
+    tests = [(step.verdict.informative, step.verdict.specific) for step in trace]
+    made = frame(
+        [step.place for step in trace],
+        {
+            "direction": ["task" if step.verdict.role == "main" else "concept" for step in trace],
+            "informative: t, p": [f"{number(one.t)}\n{p_value(one.p)}" for one, _ in tests],
+            "specific: t, p": [f"{number(other.t)}\n{p_value(other.p)}" for _, other in tests],
+            "decision": [step.verdict.decision for step in trace],
+            "reason": [step.verdict.reason for step in trace],
+        },
+    )
+    made.index.name = "step"
+    return made
+
+
+def audit_frame(findings: Findings) -> pd.DataFrame | None:
+    """The first columns of the audit; None without one."""
+    if findings.audit is None:
+        return None
+    shown = findings.audit.columns[:MAX_AUDIT_LINES]
+
+    def told(estimate: Any, unit: float, digits: int) -> str:
+        if estimate is None:
+            return "–"
+        value, low, high = (f"{unit * part:.{digits}f}" for part in (estimate.value, estimate.low, estimate.high))
+        return f"{value}\n{low} – {high}".replace("-", "−")
+
+    marks = [
+        f"{'✓ ' if one.flagged else ''}{clipped(one.name, MAX_NAME)}"
+        f"{' (removed here)' if one.name in findings.concepts else ''}"
+        for one in shown
     ]
-    text = [*header, "─" * len(header[0])]
-    for penalty in next(iter(shown.values())).worst_by_penalty if shown else ():
-        figures = []
-        for _, head in heads:
-            worst = None if head is None else head.worst_by_penalty.get(penalty)
-            star = "*" if head is not None and head.penalty == penalty else " "
-            figures.append(f"{'–':>15} " if worst is None else f"{100 * worst:>15.1f}{star}")
-        text.append(f"{penalty:<16g}" + "".join(figures).rstrip())
-    return "\n".join([*text, "* chosen on held-out rows; the test rows shown here are not used to choose."])
-
-
-def _heads(methods: Sequence[str], width: int) -> list[str]:
-    """Header lines, with names of methods aligned at the bottom."""
-    names = [lines_of(name, METHOD_COLUMNS - 1) for name in methods]
-    height = max(map(len, names))
-    names = [[""] * (height - len(name)) + name for name in names]
-    starts = [""] * (height - 1) + [f"{'accuracy, %':<{width}}{'rows':>{COUNT_COLUMNS}}"]
-    lines = []
-    for start, parts in zip(starts, zip(*names, strict=True), strict=True):
-        cells = "".join(" " * (METHOD_COLUMNS - display_width(part)) + part for part in parts)
-        lines.append(f"{start:<{width + COUNT_COLUMNS}}{cells}".rstrip())
-    return lines
-
-
-def _single(share: float) -> str:
-    return f"{100 * share:>6.1f}{'':>12}"
-
-
-def _bound(share: float) -> str:
-    """A bound of an interval in %, at most four characters."""
-    return f"{100 * share:.1f}" if share < 0.9995 else "100"
+    made = frame(
+        marks,
+        {
+            "association, V": [told(one.association, 1, 2) for one in shown],
+            "visible, %": [told(one.visibility, 100, 0) for one in shown],
+            "gap, points": [told(one.gap, 100, 1) for one in shown],
+            "verdict": ["; ".join((one.verdict, *one.notes)) for one in shown],
+        },
+    )
+    made.index.name = "column"
+    return made
 
 
 def comparison_table(results: Sequence[Comparison]) -> str:
-    """One row per remover and head: directions removed, accuracies, held-out loss, accuracy of a probe, penalty.
+    """One row per remover and head, for a terminal: directions removed, accuracies, loss, probe, penalty.
 
     The recommended combination has an arrow, and those tied with the best on held-out rows have a "=".
     """
-    wide = {"worst (95 %)": 15, "group": 6, "rows": 6, "loss": 6, " probe": 7, "penalty": 8}
-    head_width = 1 + max(display_width(name) for name in ("head", *(result.head for result in results)))
-    head = f"  {'remover':<11}{'head':<{head_width}}{'dirs':>5}" + "".join(f"{name:>{n}}" for name, n in wide.items())
-    lines = [
-        "accuracy on test rows, %: worst group, average over groups, over rows",
-        "dirs: directions removed; loss on held-out rows; probe on test rows, %",
-        "",
-        head,
-        "─" * len(head),
-    ]
-    previous, name, notes = "", list[str](), dict.fromkeys(note for result in results for note in result.notes)
+    rows: list[tuple[str, ...]] = []
+    previous, problems, notes = "", list[str](), dict.fromkeys(note for result in results for note in result.notes)
     for result in results:
-        first = result.remover != previous
-        if first:
-            lines += [f"  {part}" for part in name]  # of the remover before, which has too few heads for it
-            previous, name = result.remover, lines_of(result.remover, 10)
-        start = (
-            f"{'→' if result.recommended else '':<2}{name.pop(0) if name else '':<11}{padded(result.head, head_width)}"
-        )
+        first, previous = result.remover != previous, result.remover
+        start = ("→ " if result.recommended else "  ") + result.remover if first or result.recommended else ""
         if result.accuracy is None:
-            lines.append(filled(result.problem, f"{start}  ", " " * (len(start) + 2)))
+            problems.append(f"{result.remover} + {result.head}: {result.problem}")
+            rows.append((start, result.head, *["–"] * 7))
             continue
-        low, high = (100 * bound for bound in result.accuracy.worst_interval())
-        worst = f"{100 * result.accuracy.worst:.1f} ({low:.0f}–{high:.0f})"
-        averages = f"{100 * result.accuracy.group_average:>6.1f}{100 * result.accuracy.average:>6.1f}"
-        loss = "" if result.held_out is None else f"{result.held_out.loss:.3f}"
-        found = max((100 * found.accuracy for found in result.probes.values()), default=None) if first else None
-        probe = "" if found is None else f"{found:.1f}"
-        penalty = f"{result.parameters['penalty']:g}" + ("!" if result.grid_edge else "")
-        tied = "=" if result.tied_with_best else ""
-        lines.append(f"{start}{result.n_removed:>5}{worst:>15}{averages}{loss:>6}{tied:<1}{probe:>6}{penalty:>8}")
-    lines += [f"  {part}" for part in name]
-    return "\n".join([*lines, "", *_legend(results), *map(filled, notes)])
-
-
-def _legend(results: Sequence[Comparison]) -> list[str]:
-    """What the marks of a comparison mean."""
-    legend = []
-    if any(result.recommended for result in results):
-        legend.append("→ the recommended combination, that of RobustClassifier")
-    if any(result.tied_with_best for result in results):
-        legend.append(
-            "= tied with the best: not clearly worse on held-out rows (paired by row, 95 % for all combinations)"
-        )
-    if chances := {name: found.chance for result in results for name, found in result.probes.items()}:
-        if len(chances) == 1:
-            legend.append(
-                f"probe: balanced accuracy of a fresh linear probe; chance is {100 * min(chances.values()):.1f}"
+        found = max((100 * one.accuracy for one in result.probes.values()), default=None) if first else None
+        low, high = result.accuracy.worst_interval()
+        rows.append(
+            (
+                start,
+                result.head,
+                str(result.n_removed),
+                f"{100 * result.accuracy.worst:.1f} ({100 * low:.0f}–{100 * high:.0f})",
+                f"{100 * result.accuracy.group_average:.1f}",
+                f"{100 * result.accuracy.average:.1f}",
+                "" if result.held_out is None else f"{result.held_out.loss:.3f}{'=' if result.tied_with_best else ' '}",
+                "" if found is None else f"{found:.1f}",
+                f"{result.parameters['penalty']:g}{'!' if result.grid_edge else ''}",
             )
-        else:
-            each = ", ".join(f"{name} {100 * chance:.1f}" for name, chance in chances.items())
-            legend.append(f"probe: balanced accuracy of a fresh linear probe, the largest of all; chance: {each}")
-    if any(result.grid_edge for result in results):
-        legend.append("! the largest or smallest penalty that was tried; a better one may lie outside the grid.")
-    return [filled(line, further="  ") for line in legend]
+        )
+    names = ("head", "dirs", "worst (95 %)", "group", "rows", "loss", "probe", "penalty")
+    made = frame([row[0] for row in rows], {name: [row[k] for row in rows] for k, name in enumerate(names, 1)})
+    made.index.name = "  remover"
+    chances = {name: one.chance for result in results for name, one in result.probes.items()}
+    each = ", ".join(f"{name} {100 * share:.1f}" for name, share in chances.items())
+    legend = [
+        "Accuracy on test rows in %: worst group, average over groups, average over rows. dirs: directions removed; "
+        "loss: on held-out rows.",
+        *[f"probe: balanced accuracy of a fresh linear probe on test rows; chance: {each}."] * bool(chances),
+        *["→ the recommended combination, that of RobustClassifier."] * any(one.recommended for one in results),
+        *["= tied with the best: not clearly worse on held-out rows (paired by row, 95 % for all combinations)."]
+        * any(one.tied_with_best for one in results),
+        *["! the largest or smallest penalty that was tried; a better one may lie outside the grid."]
+        * any(one.grid_edge for one in results),
+    ]
+    return "\n".join([as_text(made), "", *(filled(line, further="  ") for line in (*legend, *problems, *notes))])

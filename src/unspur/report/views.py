@@ -1,8 +1,8 @@
-"""What a report shows of rows: their pictures or texts, scores along directions, rows as pixels, saliency maps."""
+"""What a report shows of rows: their pictures or texts, and their scores along directions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -17,21 +17,8 @@ from unspur.exceptions import InputError
 from unspur.heads import Head
 from unspur.metrics import principal_angles, shared_variance
 from unspur.removers import Remover
-from unspur.report.results import Axis, Boundary, Extremes, PixelView, Role, SaliencyMaps, View
+from unspur.report.results import Axis, Boundary, Extremes, Role, View
 from unspur.subspace import Subspace
-
-
-@dataclass(frozen=True, slots=True)
-class Reduction:
-    """z = (x - mean) @ components."""
-
-    mean: FloatArray
-    components: FloatArray
-
-    def __call__(self, rows: Array) -> FloatArray:
-        """Reduced rows, shape (n, k)."""
-        return np.asarray((rows - self.mean) @ self.components)
-
 
 #: Missing files that an error names; more are counted.
 MAX_FILES_NAMED = 3
@@ -203,13 +190,6 @@ MAX_AXES = 6
 EXTREME_ROWS = 6
 #: Directions with a larger cosine are one axis.
 SAME_DIRECTION_COSINE = 1.0 - 1e-9
-#: Differences between an embedding and its row up to this, in standard deviations of the rows, are rounding: rows kept
-#: in half precision, or made in bfloat16 on another device, differ by a few hundredths.
-MAX_ROUNDING = 0.1
-#: Longest side in pixels of a picture under a saliency map.
-MAX_PICTURE_SIDE = 1024
-#: Rows (n, d) -> pixels (n, h · w · colours); affine.
-ToPixels = Callable[[Array], Array]
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,112 +321,3 @@ def _largest_variance(rows: Array, besides: list[FloatArray]) -> FloatArray:
         centred = centred - np.outer(centred @ direction, direction)
     direction = np.linalg.svd(centred, full_matrices=False)[2][0]
     return np.asarray(direction * np.sign(direction[np.argmax(np.abs(direction))]))
-
-
-def pixel_view(
-    directions: Directions, z: Array, clean: Array, chosen: IntArray, shape: Sequence[int], to_pixels: ToPixels | None
-) -> PixelView:
-    """Directions and the `chosen` rows, before and after removal, as pictures."""
-    shape = tuple(int(side) for side in shape)
-    if len(shape) not in (2, 3) or min(shape) < 1 or (len(shape) == 3 and shape[2] != 3):
-        raise InputError(f"image_shape is (height, width) or (height, width, 3); got {shape}.")
-
-    def pictures(rows: Array) -> FloatArray:
-        pixels = np.asarray(rows if to_pixels is None else to_pixels(rows), dtype=np.float64)
-        if pixels.shape[0] != len(rows) or pixels.size != len(rows) * np.prod(shape):
-            through = "" if to_pixels is None else " after to_pixels"
-            raise InputError(
-                f"A picture of shape {shape} has {np.prod(shape)} numbers; rows{through} have shape {pixels.shape}."
-            )
-        return pixels.reshape(len(rows), *shape)
-
-    axes = directions.of("spurious", "main")
-    # A difference, because the map may be affine: its constant is not part of a direction.
-    zero = np.zeros((1, directions.columns.shape[0]))
-    drawn = {axis: pictures(directions.columns.T[axis : axis + 1])[0] - pictures(zero)[0] for axis in axes}
-    return PixelView(drawn, chosen, pictures(z[chosen]), pictures(clean[chosen]))
-
-
-def saliency_maps(
-    encoder: Any,
-    content: Content | None,
-    z: Array,
-    remover: Remover,
-    heads: tuple[Head, Head],
-    chosen: IntArray,
-    reduction: Any = None,
-) -> SaliencyMaps:
-    """Grad-CAM maps of the `chosen` pictures for the heads before and after removal.
-
-    ``M(u) = w · A(u) / n`` over the n positions u of the last feature map A, where w is the head folded through
-    the removal and the principal components before it. Maps add up to the logit without the bias.
-    """
-    maps, pictures = feature_maps(encoder, content, z, chosen, reduction)
-    cells = maps.shape[2] * maps.shape[3]
-    weights = folded_weights(heads, remover, as_reduction(reduction))
-    signed = {name: np.einsum("kdhw,d->khw", maps, w).astype(np.float32) / cells for name, w in weights.items()}
-    return SaliencyMaps(chosen, pictures, signed)
-
-
-def feature_maps(
-    encoder: Any, content: Content | None, z: Array, chosen: IntArray, reduction: Any = None
-) -> tuple[FloatArray, list[Any]]:
-    """Last feature maps of the `chosen` pictures, shape (k, d, h, w), and the pictures as the network gets them.
-
-    Raises InputError if there are none, or if the rows z are not embeddings of these pictures by this network.
-    """
-    if content is None or content.kind != "image":
-        raise InputError("Saliency maps need images. Pass pictures of the test rows.")
-    if not hasattr(encoder, "feature_maps"):
-        raise InputError(f"{getattr(encoder, 'name', encoder)} has no feature maps; omit `encoder`.")
-    prepared, pictures = [], []
-    for row in chosen.tolist():  # one at a time, as pictures may be large
-        picture = content[row]
-        prepared.append(encoder.prepare(picture))
-        pictures.append(_as_network_sees(picture))
-    found = []
-    for at in range(0, len(prepared), 16):
-        inputs = encoder.batch(prepared[at : at + 16])
-        found.append(encoder.where.run(encoder.feature_maps, inputs).float().cpu().numpy())
-    maps = np.concatenate(found).astype(np.float64)
-    _require_same_rows(maps.mean(axis=(2, 3)), z[chosen], as_reduction(reduction), encoder.name)
-    return maps, pictures
-
-
-def folded_weights(heads: tuple[Head, Head], remover: Remover, reduction: Reduction | None) -> dict[str, FloatArray]:
-    """Weights (d,) of the heads on the output of the network."""
-    before, after = heads
-    cleaned, _ = remover.removal_.fold_into(after.coef_.astype(np.float64), np.asarray(after.intercept_))
-    found = {"before": before.coef_[0].astype(np.float64), "after": cleaned[0]}
-    return found if reduction is None else {name: reduction.components @ weights for name, weights in found.items()}
-
-
-def as_reduction(reduction: Any) -> Reduction | None:
-    """A reduction, or that of a fitted PCA of scikit-learn."""
-    if reduction is None or isinstance(reduction, Reduction):
-        return reduction
-    if not hasattr(reduction, "components_") or not hasattr(reduction, "mean_") or getattr(reduction, "whiten", False):
-        raise InputError(f"reduction is a Reduction, or a PCA without whitening; got a {type(reduction).__name__}.")
-    return Reduction(np.asarray(reduction.mean_), np.asarray(reduction.components_).T)
-
-
-def _require_same_rows(embedded: FloatArray, z: Array, reduction: Reduction | None, name: str) -> None:
-    """Raise InputError unless the rows are the embeddings of these pictures by this network."""
-    if reduction is not None and len(reduction.components) == embedded.shape[1]:
-        embedded = reduction(embedded)
-    again = "Pass the encoder that made the rows, pictures in their order, and the reduction, if there was one."
-    if embedded.shape[1] != z.shape[1]:
-        raise InputError(f"{name} makes {embedded.shape[1]} numbers of a picture; rows have {z.shape[1]}. {again}")
-    spread = float(np.std(np.asarray(z, dtype=np.float64))) or 1.0
-    distance = float(np.sqrt(np.mean((embedded - z) ** 2))) / spread
-    if not distance <= MAX_ROUNDING:
-        raise InputError(
-            f"The embeddings of these images by {name} differ from the rows by {distance:.2g} standard deviations. "
-            f"{again}"
-        )
-
-
-def _as_network_sees(picture: Any) -> Any:
-    """The picture as the network gets it, cropped and scaled, or scaled down to the size that a figure needs."""
-    scale = min(1.0, MAX_PICTURE_SIDE / max(picture.size))
-    return picture if scale == 1.0 else picture.resize([max(1, round(scale * side)) for side in picture.size])

@@ -1,9 +1,8 @@
-"""Rows before and after removal, along two directions and under Grad-CAM maps; and the figure of the demonstration."""
+"""Rows before and after removal along two directions, and the figure of the demonstration."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,21 +10,18 @@ import numpy as np
 from unspur._typing import Array, FloatArray, IntArray
 from unspur.exceptions import InputError
 from unspur.metrics import GroupAccuracy
-from unspur.report.colours import MAP_COLOURS, full_colour_value, outline_mask, overlay_map
 from unspur.report.figures.charts import draw_bars, entries, measured
 from unspur.report.figures.style import (
-    MIN_FONT_SIZE,
     Width,
     add_legend,
     group_style,
     handle,
     inches,
-    inches_of,
     literal,
     new_figure,
     styled,
 )
-from unspur.report.results import Axis, Boundary, Findings, SaliencyMaps, View
+from unspur.report.results import Axis, Boundary, Findings, View
 
 #: Scatters of more rows are pixels in vector files, whose size would grow with every row.
 MAX_VECTOR_ROWS = 20_000
@@ -35,8 +31,6 @@ _PARTS, _SCATTER_PARTS, _COLLAPSED_PARTS = 13, 10, 3
 #: A scatter whose rows lie within this share of the range is drawn as a line.
 _COLLAPSED_SHARE = 0.02
 _MAX_BINS, _SLICES = 36, 6
-#: Inches of the line under a picture, and pictures side by side in a column.
-_UNDER, _MAX_COLUMN_PICTURES = 0.14, 4
 _BOUNDARY: dict[str, Any] = {"color": "black", "linestyle": (0, (4, 2)), "linewidth": 1.0}
 
 
@@ -97,13 +91,13 @@ def _chosen(view: View, x: str | int | None, y: str | int | None) -> tuple[int, 
     if len(view.axes) < 2:
         names = ", ".join(repr(axis.name) for axis in view.axes) or "none"
         raise InputError(f"A plane needs two directions; the findings have {names}. Was anything removed?")
-    order = {role: [k for k, axis in enumerate(view.axes) if axis.role == role] for role in _ROLES}
-    first = _axis_number(view, x) if x is not None else None
-    second = _axis_number(view, y) if y is not None else None
-    if first is None:
-        first = next(k for k in [*order["spurious"], *order["main"], *order["head"]] if k != second)
-    if second is None:
-        second = next(k for k in [*order["main"], *order["head"], *order["spurious"]] if k != first)
+    default = view.first_pair()
+    first = default[0] if x is None else _axis_number(view, x)
+    second = default[1] if y is None else _axis_number(view, y)
+    if first == second and y is None:
+        second = default[0]
+    elif first == second and x is None:
+        first = default[1]
     if first == second:
         raise InputError(f"x and y are both {view.axes[first].name!r}; a plane needs two directions.")
     return first, second
@@ -269,102 +263,3 @@ def draw_demo(
         axis.yaxis.label.set_fontsize(10)
     bars.tick_params(labelsize=9.5)
     return figure
-
-
-@dataclass(frozen=True, slots=True)
-class MapGrid:
-    """k pictures with the names of their rows, signed maps (k, h, w) by method, and texts under the maps by method."""
-
-    pictures: Sequence[Any]
-    rows: Sequence[str]
-    maps: Mapping[str, Array]
-    classes: tuple[Any, ...]
-    masks: Sequence[Array] = ()
-    under: Mapping[str, Sequence[str]] = field(default_factory=dict)
-
-
-@styled
-def gradcam_grid(
-    looks: SaliencyMaps | Findings | MapGrid,
-    *,
-    names: Sequence[str] | None = None,
-    classes: Sequence[Any] | None = None,
-    width: Width | None = None,
-) -> Any:
-    """A line for each picture: as the network gets it, then in grey under the map of every method.
-
-    Maps of one method share a scale.
-
-    Parameters
-    ----------
-    looks : saliency maps, findings that have them, or a grid.
-    names : names of the lines, instead of the groups of the pictures.
-    classes : the two classes that maps speak for, the second in blue.
-    width : "column", "page", or inches; a column has room for three methods.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from PIL import Image
-    >>> from unspur.report.results import SaliencyMaps
-    >>> from unspur.report import figures, measure
-    >>> maps = {name: np.random.default_rng(k).normal(size=(2, 7, 7)) for k, name in enumerate(["no removal", "JSE"])}
-    >>> looks = SaliencyMaps(np.arange(2), [Image.new("RGB", (64, 64), "grey")] * 2, maps)
-    >>> figures.gradcam_grid(looks, names=["a bird", "another"], classes=["landbird", "waterbird"])
-    <Figure size ...>
-    """
-    grid = _grid(looks)
-    rows = grid.rows if names is None else list(names)
-    if len(rows) != len(grid.pictures):
-        raise InputError(f"There are {len(grid.pictures)} pictures, and {len(rows)} names for them. Name each.")
-    columns = 1 + len(grid.maps)
-    size = inches(width or ("column" if columns <= _MAX_COLUMN_PICTURES else "page"))
-    labels = [literal(name, 16) for name in rows]
-    side = (size - max(inches_of(label, MIN_FONT_SIZE) for label in labels) - 0.15) / columns - 0.06
-    height = len(labels) * (side + 0.06 + (_UNDER if grid.under else 0.0)) + 0.2
-    figure = new_figure(size, height)
-    figure.get_layout_engine().set(wspace=0.0, hspace=0.0)
-    axes = figure.subplots(len(labels), columns, squeeze=False)
-    full = {name: full_colour_value(maps) for name, maps in grid.maps.items()}
-    for k, line in enumerate(axes):
-        shown = [grid.pictures[k], *(overlay_map(grid.pictures[k], maps[k], full[n]) for n, maps in grid.maps.items())]
-        for axis, picture in zip(line, shown, strict=True):
-            _draw_picture(axis, outline_mask(picture, grid.masks[k]) if grid.masks else picture)
-        for axis, name in zip(line[1:], grid.maps, strict=True):
-            axis.set_xlabel(grid.under[name][k] if grid.under else "", fontsize=MIN_FONT_SIZE, labelpad=1.5)
-        line[0].set_ylabel(labels[k], rotation=0, ha="right", va="center", labelpad=4, fontsize=MIN_FONT_SIZE)
-    for axis, name in zip(axes[0], ("picture", *grid.maps), strict=True):
-        axis.set_title(literal(name, int(14 * side), 2), loc="center", fontsize=7.0)
-    add_legend(figure, _map_legend(grid.classes if classes is None else tuple(classes)), size)
-    return figure
-
-
-def _grid(looks: SaliencyMaps | Findings | MapGrid) -> MapGrid:
-    if isinstance(looks, MapGrid):
-        return looks
-    classes: tuple[Any, ...] = ("the first class", "the second class")
-    names: Sequence[str] = ()
-    if isinstance(looks, Findings):
-        findings = looks
-        if findings.saliency is None:
-            raise InputError("The findings have no Grad-CAM maps; give `measure` an encoder whose maps can be made.")
-        looks, classes = findings.saliency, findings.classes
-        group = np.asarray(findings.group)[looks.rows]
-        names = [findings.groups[g] if g >= 0 else "concept not known" for g in group.tolist()]
-    if not len(looks.pictures) or not looks.maps:
-        raise InputError("There are no pictures with maps to draw.")
-    return MapGrid(looks.pictures, names or [f"row {row}" for row in looks.rows], looks.maps, classes)
-
-
-def _draw_picture(axis: Any, picture: Any) -> None:
-    axis.imshow(np.asarray(picture), interpolation="nearest", interpolation_stage="data")
-    axis.set(xticks=[], yticks=[])
-    axis.spines[:].set_visible(False)
-
-
-def _map_legend(classes: tuple[Any, ...]) -> list[Any]:
-    from matplotlib.patches import Patch
-
-    colours = ["#{:02X}{:02X}{:02X}".format(*colour) for colour in MAP_COLOURS]
-    words = [f"speaks for {literal(name, 24, 2)}" for name in classes[:2]]
-    return [Patch(color=colour, label=label) for colour, label in zip(colours, words, strict=True)]

@@ -1,10 +1,11 @@
-"""What figures for papers share: sizes, a style independent of the user's settings, names, and files."""
+"""What figures share: sizes, a style independent of the user's settings, looks of methods and groups, and files."""
 
 from __future__ import annotations
 
+import io
 import re
 import textwrap
-import unicodedata
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
@@ -15,9 +16,10 @@ from typing import Any, Literal, ParamSpec, TypeAlias
 import numpy as np
 
 from unspur._extras import require
-from unspur._files import atomic, disk_error
+from unspur._files import atomic
 from unspur.exceptions import InputError
-from unspur.report.colours import MATPLOTLIB_MARKERS, METHOD_COLOURS, group_look, method_colours
+from unspur.report.colours import MARKERS, METHOD_COLOURS, group_look, method_colours
+from unspur.report.words import fit
 
 #: Width of a figure: one column or the whole page of a paper, or inches.
 Width: TypeAlias = Literal["column", "page"] | float
@@ -25,10 +27,8 @@ WIDTHS = {"column": 3.3, "page": 6.9}
 #: Narrower figures have no room for text that can be read.
 MIN_WIDTH = 2.0
 GREY = "0.4"
-#: Smallest font size, in points.
-MIN_FONT_SIZE = 6.5
-#: Font size of legends, and inches of a line of text.
-_LEGEND_FONT_SIZE, LINE = 7.0, 0.117
+#: Smallest font size, in points, and inches of a line of text.
+MIN_FONT_SIZE, LINE = 6.5, 0.117
 STYLE: dict[str, Any] = {
     # A name first: "sans-serif" is looked up when a figure is drawn, in settings that may be the user's.
     "font.family": ["DejaVu Sans", "sans-serif"],
@@ -37,7 +37,7 @@ STYLE: dict[str, Any] = {
     "axes.labelsize": 7.0,
     "xtick.labelsize": MIN_FONT_SIZE,
     "ytick.labelsize": MIN_FONT_SIZE,
-    "legend.fontsize": _LEGEND_FONT_SIZE,
+    "legend.fontsize": 7.0,
     "axes.titlelocation": "left",
     "axes.titlepad": 4.0,
     "axes.labelpad": 2.5,
@@ -59,17 +59,15 @@ STYLE: dict[str, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "unspur",
     "pdf.fonttype": 42,
-    "ps.fonttype": 42,
 }
 #: Markers of methods, in the order of their colours, so that a method has the same marker everywhere.
-_MARKERS = "osD^vPX<>ph*dH8"
+_METHOD_MARKERS = "osD^vPX<>ph*dH8"
 #: Areas in these colours are hatched, as colour-blind readers may take them for the green of JSE or for each other.
-_HATCHES = {"#6E6E6E": "//////", "#0072B2": "......", "#882255": "\\\\\\\\\\\\"}
+_HATCHES = {"#6E6E6E": "//////", "#0072B2": "||||||", "#882255": "\\\\\\\\\\\\"}
 _DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
-
-Arguments = ParamSpec("Arguments")
 #: Suffix -> metadata that is left out of a file because it has the time of writing.
-FORMATS: dict[str, dict[str, Any]] = {".eps": {}, ".pdf": {"CreationDate": None}, ".png": {}, ".svg": {"Date": None}}
+FORMATS: dict[str, dict[str, Any]] = {".pdf": {"CreationDate": None}, ".png": {}, ".svg": {"Date": None}}
+Arguments = ParamSpec("Arguments")
 
 
 def styled(draw: Callable[Arguments, Any]) -> Callable[Arguments, Any]:
@@ -88,29 +86,22 @@ def styled(draw: Callable[Arguments, Any]) -> Callable[Arguments, Any]:
 @contextmanager
 def in_style() -> Iterator[None]:
     """A context in which matplotlib has our style."""
-    mpl = matplotlib()
+    require("Figures need", "matplotlib")
+    import matplotlib as mpl
+
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(STYLE)
         yield
 
 
-def matplotlib() -> Any:
-    """The library, or an error that says how to install it."""
-    require("Figures need", "matplotlib")
-    import matplotlib as mpl
-
-    return mpl
-
-
 def inches(width: Width) -> float:
     """Width of a figure in inches."""
     if isinstance(width, str) and width in WIDTHS:
         return WIDTHS[width]
-    if isinstance(width, (int, float)) and width >= MIN_WIDTH:
+    if isinstance(width, int | float) and width >= MIN_WIDTH:
         return float(width)
-    known = ", ".join(f"{name!r} ({size} inches)" for name, size in WIDTHS.items())
-    raise InputError(f"width is {known} or a number of inches from {MIN_WIDTH:g} on; got {width!r}.")
+    raise InputError(f'width {width!r} is not "column", "page" or a number of inches from {MIN_WIDTH:g} on.')
 
 
 def new_figure(width: float, height: float) -> Any:
@@ -127,8 +118,7 @@ def literal(name: Any, wrap: int | None = None, lines: int = 3) -> str:
 
     With `wrap` it has at most so many `lines` of at most `wrap` characters, and an ellipsis for what does not fit.
     """
-    words = " ".join(str(name).split())
-    words = "".join("\ufffd" if unicodedata.category(sign) in ("Cc", "Cs") else sign for sign in words)
+    words = fit(" ".join(str(name).split()))
     if wrap is not None and len(words) > wrap:
         parts = textwrap.wrap(words, wrap)
         if len(parts) > lines:
@@ -143,9 +133,9 @@ def method_looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     Colour and marker are the same in every figure. No two methods share a marker while there are enough, and of two
     methods of the same colour the second is dashed.
     """
-    colours, known, looks = method_colours(dict.fromkeys(names)), list(METHOD_COLOURS), dict[str, dict[str, Any]]()
-    own = {name: _MARKERS[known.index(name) % len(_MARKERS)] for name in colours if name in known}
-    free = [marker for marker in _MARKERS if marker not in own.values()] or list(_MARKERS)
+    colours, known, looks = method_colours(names), list(METHOD_COLOURS), dict[str, dict[str, Any]]()
+    own = {name: _METHOD_MARKERS[known.index(name) % len(_METHOD_MARKERS)] for name in colours if name in known}
+    free = [marker for marker in _METHOD_MARKERS if marker not in own.values()] or list(_METHOD_MARKERS)
     variants = [name for name in colours if name not in known]
     own |= {name: free[k % len(free)] for k, name in enumerate(variants)}
     for name, colour in colours.items():
@@ -157,17 +147,13 @@ def method_looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
 def method_areas(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Keywords of a patch for each method: its colour, and hatching where colours are easily confused."""
     areas = dict[str, dict[str, Any]]()
-    for name, colour in method_colours(dict.fromkeys(names)).items():
+    for name, colour in method_colours(names).items():
         again = any(area["facecolor"] == colour for area in areas.values())
         hatch = "xxxxxx" if again else _HATCHES.get(colour, "")
-        areas[name] = {"facecolor": colour, "edgecolor": lighter(colour), "hatch": hatch, "linewidth": 0.0}
+        parts = (int(colour[k : k + 2], 16) for k in (1, 3, 5))
+        lighter = "#" + "".join(f"{round(part + 0.3 * (255 - part)):02X}" for part in parts)
+        areas[name] = {"facecolor": colour, "edgecolor": lighter, "hatch": hatch, "linewidth": 0.0}
     return areas
-
-
-def lighter(colour: str, share: float = 0.3) -> str:
-    """A colour mixed with white."""
-    parts = (int(colour[k : k + 2], 16) for k in (1, 3, 5))
-    return "#" + "".join(f"{round(part + share * (255 - part)):02X}" for part in parts)
 
 
 def group_style(number: int) -> dict[str, Any]:
@@ -175,7 +161,7 @@ def group_style(number: int) -> dict[str, Any]:
     if number < 0:
         return {"color": "0.6", "marker": ".", "linestyle": _DASHES[2]}
     colour, marker = group_look(number)
-    return {"color": colour, "marker": MATPLOTLIB_MARKERS[marker], "linestyle": _DASHES[number % len(_DASHES)]}
+    return {"color": colour, "marker": MARKERS[marker], "linestyle": _DASHES[number % len(_DASHES)]}
 
 
 def handle(label: str, **look: Any) -> Any:
@@ -189,17 +175,15 @@ def add_legend(figure: Any, handles: Sequence[Any], width: float) -> None:
     """Add a legend below the panels, with as many columns as fit; the figure grows by its height."""
     if not handles:
         return
-    widths = [0.44 + inches_of(entry.get_label(), _LEGEND_FONT_SIZE) for entry in handles]
-    fitting = (k for k in range(len(handles), 1, -1) if sum(max(widths[c::k]) for c in range(k)) <= width - 0.1)
-    columns = next(fitting, 1)
-    lines = [
-        max(lines_of(entry.get_label()) for entry in handles[k : k + columns]) for k in range(0, len(handles), columns)
-    ]
-    figure.set_figheight(figure.get_figheight() + 0.1 + sum(LINE * number + 0.04 for number in lines))
-    in_rows = [entry for column in range(columns) for entry in handles[column::columns]]
+    labels = [entry.get_label() for entry in handles]
+    widest = max(0.44 + 0.062 * max(map(len, label.split("\n"))) for label in labels)
+    columns = min(len(labels), max(1, int((width - 0.1) / widest)))
+    in_rows = [k for column in range(columns) for k in range(column, len(labels), columns)]
+    rows = -(-len(labels) // columns)
+    figure.set_figheight(figure.get_figheight() + 0.1 + rows * (LINE * max(map(lines_of, labels)) + 0.04))
     figure.legend(
-        handles=in_rows,
-        labels=[entry.get_label() for entry in in_rows],
+        handles=[handles[k] for k in in_rows],
+        labels=[labels[k] for k in in_rows],
         ncols=columns,
         loc="outside lower center",
         frameon=False,
@@ -217,20 +201,21 @@ def lines_of(text: str) -> int:
     return text.count("\n") + 1
 
 
-def inches_of(text: str, size: float) -> float:
-    """Width of the longest line of a text."""
-    from matplotlib.textpath import TextPath
-
-    paths = [TextPath((0, 0), line, size=size) for line in text.split("\n") if line.strip()]
-    return max((float(path.get_extents().width) for path in paths), default=0.0) / 72
+def check_format(path: str | PathLike[str]) -> Path:
+    """The path, if its suffix names a format; raise InputError otherwise, or if matplotlib is missing."""
+    require("Figures need", "matplotlib")
+    path = Path(path)
+    if path.suffix.lower() not in FORMATS:
+        raise InputError(f"{path}: a figure is one of {', '.join(FORMATS)}; end the name of the file with one of them.")
+    return path
 
 
 def write(figure: Any, path: str | PathLike[str], *, overwrite: bool = False, dpi: float = 300.0) -> Path:
-    """Write a figure in the format that the suffix of `path` names: .svg, .pdf, .eps or .png; return the path.
+    """Write a figure in the format that the suffix of `path` names: .svg, .pdf or .png; return the path.
 
-    The same figure gives the same bytes. Text stays text in SVG, and fonts are embedded in PDF and EPS, where
-    publishers ask for that. `dpi` counts for PNG, and for the parts of other formats that are pixels (pictures, and
-    scatters of very many rows). EPS knows no transparency: there colours are mixed with white instead.
+    The same figure gives the same bytes. Text stays text in SVG, and fonts are embedded in PDF, where publishers ask
+    for that. `dpi` counts for PNG, and for the parts of other formats that are pixels (pictures, and scatters of very
+    many rows).
 
     Examples
     --------
@@ -246,86 +231,45 @@ def write(figure: Any, path: str | PathLike[str], *, overwrite: bool = False, dp
     return path
 
 
-def check_format(path: str | PathLike[str]) -> Path:
-    """The path, if its suffix names a format; raise InputError otherwise, or if matplotlib is missing."""
-    matplotlib()
-    path = Path(path)
-    if path.suffix.lower() not in FORMATS:
-        raise InputError(f"{path}: a figure is one of {', '.join(FORMATS)}; end the name of the file with one of them.")
-    return path
-
-
 def save(figure: Any, path: Path, *, overwrite: bool, dpi: float) -> None:
     """Write a figure under the current settings of matplotlib."""
     kind = path.suffix.lower()
-    try:
-        with atomic(path, overwrite=overwrite) as temporary, _laid_out(figure), _opaque(figure, kind == ".eps"):
-            figure.savefig(temporary, format=kind[1:], dpi=dpi, metadata=FORMATS[kind] or None)
-            if kind == ".eps":
-                _remove_origin(temporary)
-    except FileExistsError:
-        raise
-    except OSError as error:
-        raise disk_error(error, path, "Choose another place, or make room.") from error
+    with atomic(path, overwrite=overwrite) as temporary, _laid_out(figure):
+        figure.savefig(temporary, format=kind[1:], dpi=dpi, metadata=FORMATS[kind] or None)
 
 
 @contextmanager
 def _laid_out(figure: Any) -> Iterator[None]:
-    """A context in which the layout is fixed and rounded; the figure can be changed or written again afterwards."""
+    """A context in which the layout is fixed and rounded; afterwards the figure can be changed and written again.
+
+    The last digits of a layout depend on addresses in memory, and identifiers inside an SVG on every digit.
+    """
     engine = figure.get_layout_engine()
     if engine is None:
         yield
         return
-    before = [
-        (axis, axis.get_in_layout(), axis.get_position(original=True).frozen(), axis.get_position().frozen())
-        for axis in figure.axes
-    ]
     engine.execute(figure)
     figure.set_layout_engine("none")
     for axis in figure.axes:
-        # The last digits of a layout depend on addresses in memory, and identifiers inside an SVG on every digit.
         axis.set_position(np.round(axis.get_position(original=True).bounds, 6))
     try:
         yield
     finally:
-        for axis, in_layout, original, active in before:
-            axis.set_position(original, which="original")
-            axis.set_position(active, which="active")
-            axis.set_in_layout(in_layout)  # setting a position takes an axis out of the layout
+        for axis in figure.axes:
+            axis.set_in_layout(True)  # setting a position takes an axis out of the layout
         figure.set_layout_engine(engine)
 
 
-@contextmanager
-def _opaque(figure: Any, needed: bool) -> Iterator[None]:
-    """A context in which transparent colours are mixed with white instead."""
-    from matplotlib.collections import Collection
-
-    changed = []
-    for part in figure.findobj(Collection) if needed else []:
-        colours = part.get_facecolor(), part.get_edgecolor()
-        if any(np.any(colour[:, 3] < 1) for colour in colours if len(colour)):
-            changed.append((part, part.get_alpha(), *colours))
-            part.set_alpha(None)
-            part.set_facecolor(_mixed(colours[0]))
-            part.set_edgecolor(_mixed(colours[1]))
-    try:
-        yield
-    finally:
-        for part, alpha, face, edge in changed:
-            part.set_facecolor(face)
-            part.set_edgecolor(edge)
-            part.set_alpha(alpha)
-
-
-def _mixed(colours: Any) -> Any:
-    """Colours (n, 4) over white; fully transparent ones stay so."""
-    mixed = np.array(colours, dtype=float)
-    seen = mixed[:, 3] > 0
-    share = mixed[seen, 3:]
-    mixed[seen] = np.hstack([share * mixed[seen, :3] + (1 - share), np.ones_like(share)])
-    return mixed
-
-
-def _remove_origin(path: Path) -> None:
-    """Remove the time and the name of the temporary file, which matplotlib writes into every EPS."""
-    path.write_bytes(re.sub(rb"%%(CreationDate|Title):[^\n]*\n", b"", path.read_bytes(), count=2))
+def as_svg(draw: Callable[..., Any], *args: Any) -> str:
+    """A figure as an SVG element for a page, in whose fonts it is shown; without names of its parts and times."""
+    file = io.StringIO()
+    with warnings.catch_warnings(), in_style():
+        warnings.filterwarnings("ignore", "Glyph")  # the fonts of the page may have it
+        figure = draw(*args, width="page")
+        with _laid_out(figure):
+            figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    text = file.getvalue()[file.getvalue().index("<svg") :]
+    text = re.sub(r"<(metadata|style)\b.*?</\1>|<!--.*?-->", "", text, flags=re.DOTALL)
+    text = re.sub(r'<g id="[^"]*"', "<g", text)
+    text = re.sub(r"=\"[^\"]*\"", lambda value: re.sub(r"(\.\d\d)\d+|\n", r"\1", value.group()), text)
+    return re.sub(r">\s+<", "><", text)

@@ -1,5 +1,6 @@
 """The verdict says what the intervals allow, and no more."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -14,10 +15,9 @@ from tests.report.making import (
     toy_findings,
 )
 from unspur.metrics import PairedDifference
-from unspur.report.page import accuracy_verdict, verdict
-from unspur.report.page import formatting as words
-from unspur.report.page.charts import tiles
-from unspur.report.page.verdict import context_sentences
+from unspur.report import words
+from unspur.report.page import tiles
+from unspur.report.words import accuracy_verdict, context_sentences, verdict
 
 
 def said(findings):
@@ -47,42 +47,30 @@ def test_the_gain_of_the_worst_group_stands_there_with_both_intervals():
         assert f"{100 * accuracy.worst:.1f} % ({100 * low:.1f} – {100 * high:.1f})" in text
 
 
-def with_penalties(edge="", more=None):
+def test_a_penalty_at_the_end_of_the_grid_is_named():
     found = toy_findings()
-    low, high = found.before.accuracy.worst_interval()
-    at = {0.1: low - 0.2, 0.01: found.before.accuracy.worst, 0.001: high - 0.001}
-    before = replace(found.before, penalty=0.01, grid_edge=edge, worst_by_penalty={**at, **(more or {})})
-    return replace(found, results=(before, *found.results[1:]))
-
-
-def test_a_better_penalty_for_the_original_rows_is_named():
-    assert "With another penalty" not in said(with_penalties())  # inside the interval, or below it
-    assert "penalty that was tried" not in said(with_penalties())
-    assert (
-        "With another penalty, 0.0001, the unweighted head on the original rows would reach 99.8 % in the worst group. "
-        "Only the test rows show this, and they are not used to choose."
-    ) in said(with_penalties(more={1e-4: 0.998}))
     for edge, other in (("smallest", "smaller"), ("largest", "larger")):
-        assert (
-            f"The unweighted head on the original rows has the {edge} penalty that was tried, 0.01; a {other} one may "
-            "be better."
-        ) in said(with_penalties(edge=edge))
+        text = said(replace(found, results=(replace(found.before, penalty=0.01, grid_edge=edge), *found.results[1:])))
+        assert f"has the {edge} penalty that was tried, 0.01; a {other} one may be better." in text
+    assert "penalty that was tried" not in said(
+        replace(found, results=(replace(found.before, grid_edge=""), *found.results[1:]))
+    )
 
 
 def test_the_first_figures_are_those_of_the_recommended_head_and_of_both_heads_without_a_removal():
     found = photo_findings()
     weighted, before = found.after.weighted.accuracy, found.before
-    text, shown = said(found), {tile.label: tile for tile in tiles(found)}
+    text, shown = said(found), {tile[0]: tile for tile in tiles(found)}
     assert f"then a group-weighted head. It gets {100 * weighted.worst:.1f} %" in text
     assert (
         f"Without a removal, an unweighted head has {100 * before.accuracy.worst:.1f} % in its worst group and a "
         f"group-weighted head {100 * before.weighted.accuracy.worst:.1f} %."
     ) in text
-    assert shown["worst group"].figure == f"{100 * weighted.worst:.1f}"
+    assert shown["worst group"][1] == f"{100 * weighted.worst:.1f}"
     assert weighted.worst != found.after.accuracy.worst  # the control
     other = closed_form_findings()  # which is not what we recommend
-    plain = next(tile for tile in tiles(other) if tile.label == "worst group")
-    assert plain.figure == f"{100 * other.after.accuracy.worst:.1f}"
+    plain = next(tile for tile in tiles(other) if tile[0] == "worst group")
+    assert plain[1] == f"{100 * other.after.accuracy.worst:.1f}"
 
 
 def test_one_direction_is_it_and_not_them():
@@ -310,17 +298,9 @@ def test_where_accuracy_is_not_known_it_says_why():
     after = replace(found.after, accuracy=None, average_change=None, problem="Nothing is left.", weighted=None)
     text = said(replace(found, results=(found.before, after)))
     assert "not known: Nothing is left." in text
-    labels = [tile.label for tile in tiles(replace(found, results=(found.before, after)))]
+    labels = [tile[0] for tile in tiles(replace(found, results=(found.before, after)))]
     assert "directions removed" in labels
     assert "worst group" not in labels
-
-
-def test_tiles_are_four_and_their_marks_lie_inside():
-    shown = tiles(photo_findings())
-    assert len(shown) == 4
-    for tile in shown:
-        for mark in tile.marks:
-            assert 0 <= mark.low <= mark.at <= mark.high <= 100
 
 
 @pytest.mark.parametrize(
@@ -341,9 +321,43 @@ def test_numbers_in_words():
     assert words.signed(-0.0004) == "0.0"
     assert [words.chance(1 / k) for k in (2, 3, 8, 10)] == ["50 %", "33.3 %", "12.5 %", "10 %"]
     assert words.signed(0.012) == "+1.2"
-    assert words.statistic(-598.4) == "−598"
-    assert words.statistic(-2.0e11) == "−2.0 × 10¹¹"
-    assert words.p_value(0.0) == "< 0.0001"
+    numbers = {-598.4: "−598", 0.5: "0.5", -0.04213: "−0.0421", 2.34e-12: "2.34e−12", 1e9: "1e+09", 0.0: "0", None: "–"}
+    assert [words.number(value) for value in numbers] == list(numbers.values())
+    assert [words.p_value(p) for p in (0.0, 0.00034, 0.0421, 0.3)] == ["< 0.0001", "0.00034", "0.042", "0.3"]
     assert words.join_with_and(["a", "b", "c"]) == "a, b and c"
     assert words.count(12345) == "12\u202f345"
     assert words.plural(1, "direction") == "1 direction"
+
+
+def test_right_angles_are_spoken_of_only_where_there_are_some():
+    found = toy_findings()
+    assert "at right angles can still" in words.subspaces(replace(found, angles=(90.0,), shared_variance=0.1))
+    askew = words.subspaces(replace(found, angles=(12.6,), shared_variance=0.95))
+    assert "right angles" not in askew
+    assert "95 % of their variance in common." in askew
+    assert "All 600 test rows are drawn." in askew
+    assert "Of 600 test rows 100 are drawn." in words.subspaces(replace(found, drawn_rows=np.arange(100)))
+    unknown = replace(found, group=np.where(np.arange(600) < 7, -1, found.group))
+    assert "In 7 test rows the concept is not known" in words.subspaces(unknown)
+
+
+def test_the_network_is_asked_before_and_after():
+    found = toy_findings()
+    was = words.percent(found.nonlinear_before["background"].accuracy, 0)
+    assert re.search(rf"small network.*, where it was {was} \(.*\) before\.", said(found))
+    assert not re.search(r"small network.*, where it was", said(replace(found, nonlinear_before={})))
+
+
+@pytest.mark.parametrize(
+    ("names", "short"),
+    [
+        (["a/b/1.png", "a/c/2.png"], ("1.png", "2.png")),
+        (["a/b/1.png", "a/c/1.png"], ("b/1.png", "c/1.png")),
+        (["/home/me/1.png", "2.png"], ("1.png", "2.png")),
+        (["a/1.png", "a/1.png", "b/2.png"], ("1.png", "1.png", "2.png")),
+        (["12", "13"], ("12", "13")),
+        (["and/or", "either/or"], ("and/or", "either/or")),  # no names of files
+    ],
+)
+def test_of_paths_the_end_is_kept_that_tells_them_apart(names, short):
+    assert words.ends_of_paths(names) == short
