@@ -56,22 +56,13 @@ def test_data_frames_that_scikit_learn_is_asked_for_do_not_matter():
         assert one.loss == other.loss
 
 
-def test_long_names_of_removers_take_two_lines_of_the_table(results):
-    for shown_results in (results, results[::2]):  # with two heads, and with one
-        table = comparison_table(shown_results)
-        assert max(map(len, table.splitlines())) <= 80
-        shown = [line[2:13].strip() for line in table.splitlines()]
-        assert shown.count("(metric 0)") == shown.count("(metric 1)") == 1
-        assert shown[shown.index("(metric 0)") - 1] == "JSE"
-
-
-def test_the_head_column_is_as_wide_as_the_longest_name_shown(results):
-    for name in ("ERM", "A head with quite a long name"):
-        heads = [replace(result, head=name) for result in results]
-        header, *lines = [line for line in comparison_table(heads).splitlines() if line[2:].startswith(("rem", "none"))]
-        assert header.index("dirs") - header.index("head") == 1 + max(len(name), len("head")) + 1
-        assert all(line[13:].startswith(f"{name} ") for line in lines)
-        assert {len(header)} == {len(line) for line in lines}
+def test_a_comparison_fits_a_terminal_and_marks_what_to_take(results):
+    table = comparison_table(results)
+    assert max(map(len, table.splitlines())) <= 80
+    assert table.count("→ JSE") == 1
+    for result in results:
+        assert f"{100 * result.accuracy.worst:.1f} (" in table
+        assert f"{result.held_out.loss:.3f}{'=' if result.tied_with_best else ''}" in table
 
 
 def test_the_erasers_pay_with_the_task_and_jse_does_not(results):

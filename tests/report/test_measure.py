@@ -8,7 +8,6 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from unspur.report.page.verdict import accuracy_verdict, verdict
 
 from tests.entangled import entangled_rows
 from tests.labelled_rows import Rows
@@ -19,6 +18,7 @@ from unspur.compare import compare, tune_named_head
 from unspur.exceptions import InputError, LabelError, NothingRemovedWarning, TaskLostWarning
 from unspur.metrics import leakage, shared_variance
 from unspur.report.measuring import N_STEPS, measure
+from unspur.report.words import accuracy_verdict, verdict
 
 TRAIN, TEST = toy(), toy(700, rho=0.0, seed=1)
 JSE_TOY = removal(TRAIN)

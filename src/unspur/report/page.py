@@ -31,7 +31,7 @@ from unspur.report.colours import Marker, group_look, in_the_dark
 from unspur.report.figures.charts import concept_name, group_bars, ladder, probe_lines, probes
 from unspur.report.figures.style import as_svg
 from unspur.report.results import Boundary, Findings
-from unspur.report.tables import accuracy_frame, audit_frame, probe_frame, test_frame
+from unspur.report.tables import accuracy_frame, audit_frame, numeric_columns, probe_frame, test_frame
 from unspur.report.words import accuracy_verdict, verdict
 
 __all__ = ["accuracy_verdict", "build", "check_page", "render", "verdict", "write_page"]
@@ -227,7 +227,7 @@ def _environment() -> Any:
         "join_with_and": words.join_with_and,
         "named": words.named,
         "number": words.number,
-        "numeric_columns": _numeric_columns,
+        "numeric_columns": numeric_columns,
         "plural": words.plural,
         "told": _told,
     }
@@ -247,15 +247,6 @@ def _told(sentence: str) -> Any:
         parts.append(f"<{element}>{html.escape(match.group())}</{element.split()[0]}>")
         at = match.end()
     return Markup("".join(parts) + html.escape(sentence[at:]))
-
-
-def _numeric_columns(frame: Any) -> list[int]:
-    """Numbers of the columns whose cells are all numbers."""
-    return [k for k, cells in enumerate(zip(*frame.to_numpy().tolist(), strict=True)) if all(map(_is_numeric, cells))]
-
-
-def _is_numeric(cell: str) -> bool:
-    return not cell or cell[0] in "0123456789−–<+"
 
 
 def _read(name: str) -> str:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Longest name of a row in a table, and columns of an audit that the page shows.
 MAX_NAME, MAX_AUDIT_LINES = 80, 20
+#: In a terminal: widest column of numbers, and methods side by side.
+MAX_COLUMN, METHODS_BESIDE = 16, 4
 
 
 def frame(index: Sequence[str], columns: Mapping[str, Sequence[str]], summaries: int = 0) -> pd.DataFrame:
@@ -41,16 +43,27 @@ def as_text(table: pd.DataFrame, *, width: int = WIDTH) -> str:
     from rich.console import Console
     from rich.table import Table
 
-    shown = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    shown = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=0)
     shown.add_column(str(table.index.name or ""), overflow="fold")
-    for name in table.columns:
-        shown.add_column(str(name), justify="right", overflow="fold")
+    numeric = numeric_columns(table)
+    for k, name in enumerate(map(str, table.columns)):
+        if k not in numeric:
+            shown.add_column(name, overflow="fold")
+            continue
+        pieces = [line for cell in table.iloc[:, k] for line in cell.split("\n")] + name.split()
+        shown.add_column(name, justify="right", overflow="fold", width=min(max(map(len, pieces)), MAX_COLUMN))
     last = len(table) - table.attrs.get("summaries", 0) - 1
     for k, (label, *cells) in enumerate(table.itertuples(name=None)):
         shown.add_row(one_line(str(label)), *cells, end_section=k == last)
     file = io.StringIO()
     Console(file=file, width=width, color_system=None, markup=False, emoji=False, highlight=False).print(shown)
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
+
+
+def numeric_columns(table: pd.DataFrame) -> list[int]:
+    """Numbers of the columns whose cells are all numbers."""
+    cells = zip(*table.to_numpy().tolist(), strict=True)
+    return [k for k, column in enumerate(cells) if all(not cell or cell[0] in "0123456789−–<+" for cell in column)]
 
 
 def group_frame(
@@ -106,6 +119,10 @@ def group_table(
     `main` and `concept` replace the names of the labels in the results (`concept` if there is one); `penalties` are
     those of the heads.
     """
+    blocks = [list(results)[k : k + METHODS_BESIDE] for k in range(0, len(results), METHODS_BESIDE)]
+    if len(blocks) > 1:
+        parts = ({name: results[name] for name in block} for block in blocks)
+        return "\n\n".join(group_table(part, main, concept, penalties=penalties) for part in parts)
     names = next(iter(results.values())).names
     names = (main or names[0], concept or names[1]) if len(names) == 2 else (main or names[0], *names[1:])
     further = {"penalty": [number(penalties.get(name), 6) for name in results]} if penalties else {}
