@@ -544,7 +544,7 @@ def test_origin_says_how_to_get_the_same_again():
         (lambda: {"test": (TEST[0], np.where(TEST[1] == "land", "air", TEST[1]), TEST[2])}, "'air'"),
         (lambda: {"ids": ["a"]}, "ids"),
         (lambda: {"pictures": np.zeros((3, 4, 4)), "texts": ["a"]}, "both"),
-        (lambda: {"test": (pd.DataFrame({"a": ["x"] * 700}), *TEST[1:])}, "not numbers"),
+        (lambda: {"test": (pd.DataFrame({"a": ["x"] * 700}), *TEST[1:])}, "numbers"),
     ],
 )
 def test_what_cannot_be_used_is_refused_in_words(change, message):
