@@ -23,8 +23,9 @@ from unspur.exceptions import InputError
 MIN_MATVEC_SIZE, MAX_MATVECS = 2**17, 6
 #: Sums by code of at least so many lines into at most so many columns are one product with a one-hot matrix.
 MIN_ONE_HOT_LINES, MAX_ONE_HOT_WIDTH = 4, 8
-#: Rows of a tensor whose products are summed in float32; sums of chunks are added in float64.
-CHUNK_ROWS = 2048
+#: Rows of a tensor whose products are summed in float32, and of half precision, where tensor cores cut digits off at
+#: every step; sums of chunks are added in float64.
+CHUNK_ROWS, HALF_CHUNK_ROWS = 8192, 512
 #: Parts of half precision that together hold a float32, and the exponent that the largest number of a line gets.
 N_PARTS, PART_EXPONENT, MAX_EXPONENT = 3, 12, 120
 #: Relative rounding error of types that are widened before rows are summed.
@@ -217,13 +218,14 @@ def forward(z: Array, weights: Array, out: Array) -> None:
 def backward(z: Array, residual: Array, out: Array) -> None:
     """``residual @ z`` into `out` of shape (k, d), for `residual` (k, m) in at least the dtype of `z` (m, d)."""
     if not isinstance(z, np.ndarray):
-        product = _half_product if z.dtype.itemsize < 4 else lambda r, rows: r.to(rows.dtype) @ rows
-        # Blocks may have a million rows: too many to sum products in float32.
-        whole = len(z) // CHUNK_ROWS * CHUNK_ROWS
-        out[:] = product(residual[:, whole:], z[whole:])
+        half = z.dtype.itemsize < 4
+        product = _half_product if half else lambda r, rows: r.to(rows.dtype) @ rows
+        size = HALF_CHUNK_ROWS if half else CHUNK_ROWS
+        whole = len(z) // size * size
+        out[:] = product(residual[:, whole:], z[whole:]) if whole < len(z) else 0.0
         if whole:
-            parts = residual[:, :whole].reshape(len(residual), -1, CHUNK_ROWS).transpose(0, 1)
-            out += product(parts, z[:whole].reshape(-1, CHUNK_ROWS, z.shape[1])).sum(0, dtype=out.dtype)
+            parts = residual[:, :whole].reshape(len(residual), -1, size).transpose(0, 1)
+            out += product(parts, z[:whole].reshape(-1, size, z.shape[1])).sum(0, dtype=out.dtype)
         return
     residual = residual.astype(z.dtype, copy=False)
     if len(residual) > MAX_MATVECS or z.size < MIN_MATVEC_SIZE:
