@@ -380,7 +380,7 @@ class HalfProducts:
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize(("models", "n"), [(1, 5000), (6, 5120)])
 def test_half_products_of_a_gpu_keep_the_digits_of_weights_and_residuals(kind, models, n, monkeypatch):
-    """Errors against float64 on the same rows: 1e-6 in loss and gradient; weights of tiny rows are not lost."""
+    """Errors against float64 on the same rows: 5e-6 in loss and gradient; weights of tiny rows are not lost."""
     d, draw = 40, np.random.default_rng(4)
     columns = RowLabels.of(draw.integers(0, 2, n), draw.integers(0, 2, n))
     z = torch.tensor(draw.standard_normal((n, d)) + 0.5).to(kind)
@@ -392,8 +392,8 @@ def test_half_products_of_a_gpu_keep_the_digits_of_weights_and_residuals(kind, m
     found = TorchRows(z, columns).sum(statistic)
     assert products.calls
     for sums in (plain, found):
-        np.testing.assert_allclose(sums[..., 0], exact[..., 0], rtol=1e-6)
-        np.testing.assert_allclose(sums[..., 1:], exact[..., 1:], rtol=0, atol=1e-6 * np.abs(exact[..., 1:]).max())
+        np.testing.assert_allclose(sums[..., 0], exact[..., 0], rtol=5e-6)
+        np.testing.assert_allclose(sums[..., 1:], exact[..., 1:], rtol=0, atol=5e-6 * np.abs(exact[..., 1:]).max())
     softmax = SoftmaxLoss(LinearLogits(weights[0], np.zeros(2), np.zeros(d)), Weighting(np.ones(4)))
     np.testing.assert_allclose(
         TorchRows(z, columns).sum(softmax), TorchRows(z.double(), columns).sum(softmax), rtol=1e-5, atol=1e-3
