@@ -36,11 +36,19 @@ from unspur._data import TEST_SHARE, LabelledData, as_matrix
 from unspur._resources import one_thread_if_small
 from unspur._text import brief, counted, filled
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
-from unspur.clusters import as_column, cluster_codes, row_hashes
+from unspur.clusters import cluster_codes, row_hashes
 from unspur.criteria import SMALLEST_GROUP
 from unspur.exceptions import GroupSizeError, InputError, LabelError
 from unspur.heads import ERM
-from unspur.labels import ClassLabel, class_label, label_columns, main_column, require_no_missing, series_name
+from unspur.labels import (
+    ClassLabel,
+    as_labels,
+    class_label,
+    label_columns,
+    main_column,
+    require_no_missing,
+    series_name,
+)
 from unspur.metrics import leakage
 from unspur.metrics.groups import mean_interval, p_above
 from unspur.metrics.leakage import cluster_effective_rows, fold_pairs
@@ -383,7 +391,7 @@ def _decoded(
         data = data.select(chosen)
         data = replace(data, y=data.main.occurring())
         given = {
-            name: column.iloc[chosen] if hasattr(column, "iloc") else as_column(column)[chosen]
+            name: column.iloc[chosen] if hasattr(column, "iloc") else as_labels(column)[chosen]
             for name, column in given.items()
         }
     rows = np.bincount(data.main.codes)
@@ -485,7 +493,7 @@ def _series(values: Any) -> pd.Series:
     import pandas as pd
 
     if not isinstance(values, pd.Series):
-        values = as_column(values)
+        values = as_labels(values)
         if values.ndim == 2 and values.shape[1] == 1:
             values = values[:, 0]
         if values.ndim != 1:

@@ -282,6 +282,3 @@ def has_continuous_columns(rows: Array) -> bool:
     ordered = np.sort(rows, axis=0)
     most = 1 + int((ordered[1:] != ordered[:-1]).sum(axis=0).max(initial=0))
     return bool(most >= np.clip(len(rows) / 2, *CONTINUOUS_VALUES))
-
-
-as_column = as_labels

@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 
 from unspur import LEACE, GroupWeighted, RobustClassifier
 from unspur.datasets import make_toy
-from unspur.exceptions import ArgumentError, InputError
+from unspur.exceptions import InputError
 from unspur.metrics import GroupScorer, group_accuracy, group_average_scorer, worst_group_scorer
 
 
@@ -79,7 +79,7 @@ def test_cross_validation_of_a_classifier_with_several_scores(toy, folds, head):
 
 
 def test_without_routing_the_message_says_what_to_do(toy, folds):
-    with pytest.raises(ArgumentError, match="enable_metadata_routing=True"):
+    with pytest.raises(InputError, match="enable_metadata_routing=True"):
         cross_validate(LogisticRegression(), toy.Z, toy.y, cv=folds, scoring=worst_group_scorer, error_score="raise")
 
 

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from unspur._arrays import MIN_MATVEC_SIZE
-from unspur._reading import column_faults
 from unspur.exceptions import GroupSizeError
 from unspur.rows import CONCEPT, MAIN, Block, MemoryRows, RowLabels, StackedRows, Weighting
 from unspur.solvers.logistic import LogisticLosses, loss_and_probability
@@ -182,22 +181,6 @@ class TestCountNotFinite:
         z[5, 2], z[6, 2], z[7, 3] = np.inf, -np.inf, np.inf
         counts = self.counts(z)
         np.testing.assert_array_equal(counts, [[0, 3, 0, 0], [0, 0, 2, 1]])
-        assert column_faults(counts) == "3 NaN in column 1; 2 infinity in column 2; 1 infinity in column 3"
-
-    def test_columns_with_a_name_are_called_by_it(self):
-        z = np.zeros((10, 3))
-        z[4, 1] = np.nan
-        assert column_faults(self.counts(z), ["height", "age", "width"]) == "1 NaN in column 'age'"
-
-    def test_names_five_columns_and_counts_the_others(self):
-        z = np.zeros((10, 12))
-        z[3, :9] = np.nan
-        z[4, 11] = np.inf
-        text = column_faults(self.counts(z))
-        assert text.startswith("1 NaN in column 0; 1 NaN in column 1;")
-        assert "column 4" in text
-        assert "column 5" not in text
-        assert text.endswith("NaN in 4 more columns; 1 infinity in column 11")
 
     @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
     def test_finite_rows_have_none_even_when_their_sum_overflows(self, dtype):
@@ -206,7 +189,6 @@ class TestCountNotFinite:
             assert np.isinf(z.sum())
         counts = self.counts(z)
         assert not counts.any()
-        assert column_faults(counts) == ""
         z[8, 0] = np.nan
         assert self.counts(z).any()
 

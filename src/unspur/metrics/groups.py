@@ -20,8 +20,8 @@ from sklearn.utils.metadata_routing import MetadataRequest
 from unspur._arrays import to_python
 from unspur._text import brief, one_line
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
-from unspur.clusters import as_column, cluster_codes
-from unspur.exceptions import ArgumentError, InputError, LabelError
+from unspur.clusters import cluster_codes
+from unspur.exceptions import InputError, LabelError
 from unspur.labels import ClassLabel, as_labels, class_label, missing_values, named_concepts, numbered, series_name
 from unspur.options import storable
 
@@ -138,7 +138,7 @@ def paired_difference(before: Array, after: Array, group: Array | None = None, l
     z = float(norm.isf(tail_probability(level)))
     if group is None:
         return PairedDifference(*_tango(int(np.sum(second & ~first)), int(np.sum(first & ~second)), len(first), z))
-    groups = as_column(group)
+    groups = as_labels(group)
     if groups.shape != first.shape:
         raise InputError(f"group has shape {groups.shape}; {len(first)} values are needed, one for each row.")
     known = ~missing_values(groups, None)
@@ -612,7 +612,7 @@ class GroupScorer:
     def __call__(self, estimator: Any, X: Array, y: Array, *, concept: Array | None = None) -> float:
         """The score of a fitted estimator on these rows."""
         if concept is None:
-            raise ArgumentError(
+            raise InputError(
                 "A score by group needs the concept of every row, and got none. Call "
                 "sklearn.set_config(enable_metadata_routing=True), and pass concept= to `fit` of the search, or "
                 "params={'concept': concept} to cross_validate."
