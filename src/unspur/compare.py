@@ -8,13 +8,12 @@ Test rows are only used to report accuracies, not to choose.
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,6 @@ from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.clusters import distinct_row_indices, has_continuous_columns, row_hashes
 from unspur.exceptions import GroupSizeError, InputError, UnspurError
 from unspur.heads import HEADS
-from unspur.heads.base import fit_path
 from unspur.metrics import GroupAccuracy, Leakage, leakage
 from unspur.removers.joint import PAPER_PENALTIES
 from unspur.selection import (
@@ -43,10 +41,10 @@ from unspur.selection import (
     mean_over_groups,
     penalty_grid,
     pooled,
+    refitted,
     temperature_scaled_losses,
     tune_head,
 )
-from unspur.solvers.few_rows import FewRows
 from unspur.solvers.held_out_losses import HeldOutClusters, average_error
 
 #: The remover and the head that `RobustClassifier` has by default.
@@ -69,13 +67,8 @@ REMOVERS = Registry(
     REMOVER_POINTS,
     removers.Remover,
 )
-#: Other spellings: those of the command line, and those of development versions.
-REMOVER_ALIASES = {
-    "JSE-metric-0": "JSE (metric 0)",
-    "JSE-metric-1": "JSE (metric 1)",
-    "JSE-w": "JSE (metric 0)",
-    "JSE-s": "JSE (metric 1)",
-}
+#: Other spellings, for the command line.
+REMOVER_ALIASES = {"JSE-metric-0": "JSE (metric 0)", "JSE-metric-1": "JSE (metric 1)"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +116,6 @@ class Comparison:
     held_out_problem: str = ""
     #: Accuracy of a fresh linear probe for each concept, by name, on the test rows after the removal.
     probes: Mapping[str, Leakage] = field(default_factory=dict)
-    #: Python code that fits this combination.
-    python: str = ""
 
     @property
     def recommended(self) -> bool:
@@ -138,35 +129,20 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and words, ready for JSON."""
-        measured = held_out_loss = None
-        if (held_out := self.held_out) is not None:
-            held_out_loss = {
-                "loss": held_out.loss,
-                "above_best": held_out.above_best,
-                "low95": held_out.low,
-                "high95": held_out.high,
-            }
-        if self.accuracy is not None:
-            low, high = self.accuracy.worst_interval()
-            measured = {**self.accuracy.to_dict(), "worst_low95": low, "worst_high95": high}
+        held_out = None
+        if self.held_out is not None:
+            held_out = asdict(self.held_out)
+            held_out |= {"low95": held_out.pop("low"), "high95": held_out.pop("high")}
+        plain = {one.name: getattr(self, one.name) for one in fields(self)}
         return {
-            "remover": self.remover,
-            "head": self.head,
-            "n_removed": self.n_removed,
-            "parameters": self.parameters,
-            "seconds": self.seconds,
-            "accuracy": measured,
-            "problem": self.problem,
-            "validation_loss": self.validation_loss,
+            **plain,
+            "accuracy": None if self.accuracy is None else self.accuracy.to_dict(),
             "penalty": self.parameters.get("penalty"),
-            "grid_edge": self.grid_edge,
             "notes": list(self.notes),
-            "held_out": held_out_loss,
-            "held_out_problem": self.held_out_problem,
+            "held_out": held_out,
             "recommended": self.recommended,
             "tied_with_best": self.tied_with_best,
             "probes": {name: found.to_dict() for name, found in self.probes.items()},
-            "python": self.python,
         }
 
 
@@ -181,7 +157,6 @@ def compare(
     callback: Callable[[str], object] = lambda name: None,  # noqa: ARG005
     *,
     missing_concept: Any = None,
-    format_error: Callable[[UnspurError], str] = str,
 ) -> list[Comparison]:
     """Fit every remover on the training rows, every head on the transformed rows, and evaluate all combinations.
 
@@ -200,7 +175,6 @@ def compare(
     balance : classes that get equal weight in every remover.
     callback : called with the name of each step.
     missing_concept : value of a concept that means "not known", besides NaN and None.
-    format_error : how `problem` words an error; by default its message.
 
     Returns
     -------
@@ -212,245 +186,159 @@ def compare(
     train = decode(train)
     test = decode(test, "test", like=train)
     validation = None if validation is None else decode(validation, "validation", like=train)
-    clustered = train.clusters is not None
     # Copies of a row must not be on both sides of a fold, and count once.
     train = train.with_duplicate_clusters(row_hashes(train.X))
     if validation is not None:
         validation = validation.with_duplicate_clusters(row_hashes(validation.X))
-    shared = tuple(shared_rows(train.X, test.X, None if validation is None else validation.X).values())
-    sets = _Sets(train, validation, test, balance, seed)
-    write_python = partial(
-        _python,
-        balance=balance,
-        seed=seed,
-        missing_concept=missing_concept,
-        validation=validation is not None,
-        clusters=clustered,
-        unlabelled=not train.concept_known.all(),
-    )
-    return _Comparer(removers, heads, seed, write_python, format_error, callback).results(sets, shared)
+    notes = tuple(shared_rows(train.X, test.X, None if validation is None else validation.X).values())
+    try:
+        return _results(_Sets(train, validation, test, balance, seed), removers, heads, notes, callback)
+    except _TooFewValidationRows as error:
+        sets = _Sets(error.together, None, test, balance, seed)
+        return _results(sets, removers, heads, (*notes, POOLED), callback)
 
 
-@dataclass(frozen=True)
-class _Comparer:
-    """Fits every remover with every head, and says how."""
+class _TooFewValidationRows(Exception):  # noqa: N818 — never seen by users
+    """Validation rows are too few for a remover, which can be fitted to all rows, as `RobustClassifier` does."""
 
-    removers: Sequence[str]
-    heads: Sequence[str]
-    seed: int
-    write_python: Callable[..., str]
-    format_error: Callable[[UnspurError], str]
-    callback: Callable[[str], object]
-
-    def results(self, sets: _Sets, notes: tuple[str, ...]) -> list[Comparison]:
-        """Results of all combinations.
-
-        If validation rows are too few for a remover, and it can be fitted to all rows, as `RobustClassifier` does, all
-        combinations start again with those, and are evaluated on folds.
-        """
-        penalties = penalty_grid(sets.train.X)
-        # Some removers find the same removal, after which everything else is the same too.
-        probed: dict[bytes, dict[str, Leakage]] = {}
-        evaluated: dict[tuple[bytes, str], tuple[Comparison, FloatArray | None]] = {}
-        results: list[Comparison] = []
-        losses: list[FloatArray | None] = []
-        for remover_name in self.removers:
-            self.callback(remover_name)
-            start = time.perf_counter()
-            clean, problem = None, ""
-            try:
-                # Their warnings are not needed: the table has the directions removed and the accuracy.
-                with warnings.catch_warnings(action="ignore"):
-                    clean = sets.transform(remover_name)
-                    spent = time.perf_counter() - start
-                    clean = sets.with_folds(clean, remover_name)
-            except UnspurError as error:
-                pooled_sets = sets.pooled_for(remover_name) if isinstance(error, GroupSizeError) else None
-                if pooled_sets is not None:
-                    again = replace(self, write_python=partial(self.write_python, were_pooled=True))
-                    return again.results(pooled_sets, (*notes, POOLED))
-                problem, spent = self.format_error(error), time.perf_counter() - start
-            if clean is not None and clean.digest not in probed:
-                tested = sets.test.select(sets.probed)
-                probed[clean.digest], _ = probe_concepts(clean.test.X[sets.probed], tested, seed=self.seed)
-            for head_name in self.heads:
-                self.callback(f"{remover_name} + {head_name}")
-                result = Comparison(remover_name, head_name, 0, None, {}, 0.0, problem, notes=notes)
-                loss = None
-                if clean is not None:
-                    key = clean.digest, head_name
-                    if key not in evaluated:
-                        evaluated[key] = self._with_head(result, clean, penalties)
-                    result, loss = evaluated[key]
-                    removed = 0 if result.problem else clean.n_removed
-                    found = probed.get(clean.digest, {})
-                    result = replace(result, remover=remover_name, n_removed=removed, probes=found)
-                    result = replace(result, python=self.write_python(result))
-                results.append(replace(result, seconds=result.seconds + spent))
-                losses.append(loss)
-        return _compared_with_best(results, losses, sets.held_out_rows) if results else []
-
-    def _with_head(
-        self, result: Comparison, clean: _TransformedSets, penalties: Sequence[float]
-    ) -> tuple[Comparison, FloatArray | None]:
-        """The result with its head, fitted to the transformed rows and evaluated; and losses of held-out rows."""
-        start, test = time.perf_counter(), clean.test
-        try:
-            with HEADS.named_errors(result.head):
-                chosen = tune_named_head(
-                    result.head, clean.train, clean.validation, self.seed, penalties, few_rows=clean.few_rows
-                )
-                accuracy = accuracy_of(chosen.head.predict(test.X) == test.main.values, test)
-        except UnspurError as error:
-            return replace(result, problem=self.format_error(error), seconds=time.perf_counter() - start), None
-        result = replace(
-            result,
-            accuracy=accuracy,
-            parameters={"penalty": chosen.penalty, **chosen.parameters},
-            seconds=time.perf_counter() - start,
-            validation_loss=chosen.loss,
-            grid_edge=chosen.grid_edge,
-            notes=(*result.notes, *chosen.notes),
-        )
-        try:
-            return result, _held_out_losses(chosen, clean)
-        except UnspurError as error:
-            why = f"It cannot be fitted to the rows outside a fold: {self.format_error(error)}"
-            return replace(result, held_out_problem=why), None
-
-
-@dataclass(frozen=True)
-class _Fold:
-    """Training and held-out rows of a fold after one remover."""
-
-    train: LabelledData
-    held: LabelledData
-
-    @cached_property
-    def few_rows(self) -> FewRows | None:
-        """Products of the training rows that all heads share, if there are fewer rows than features."""
-        return FewRows.of(self.train.X)
-
-
-@dataclass(frozen=True)
-class _TransformedSets:
-    """Rows after one remover, and those of each fold; `fold_error` says why it could not be fitted to some."""
-
-    n_removed: int
-    train: LabelledData
-    validation: LabelledData | None
-    test: LabelledData
-    folds: Sequence[_Fold] = ()
-    fold_error: UnspurError | None = None
-
-    @cached_property
-    def few_rows(self) -> FewRows | None:
-        """Products of the training rows that all heads share, if there are fewer rows than features."""
-        return FewRows.of(self.train.X)
-
-    @cached_property
-    def digest(self) -> bytes:
-        """A hash of all rows, by which removers that found the same removal are recognised."""
-        sets = [self.train, self.validation, self.test]
-        sets += [rows for fold in self.folds for rows in (fold.train, fold.held)]
-        digest = hashlib.blake2b(str(self.fold_error).encode())
-        for rows in sets:
-            digest.update(b"" if rows is None else np.ascontiguousarray(rows.X).data)
-        return digest.digest()
+    def __init__(self, together: LabelledData):
+        super().__init__()
+        self.together = together
 
 
 class _Sets:
-    """The rows of a comparison, which removers transform."""
+    """The rows of a comparison, the masks of the training rows that are held out in turn, and test rows for probes."""
 
     def __init__(
-        self,
-        train: LabelledData,
-        validation: LabelledData | None,
-        test: LabelledData,
-        balance: str,
-        seed: int,
+        self, train: LabelledData, validation: LabelledData | None, test: LabelledData, balance: str, seed: int
     ):
-        self.train, self.test = train, test
-        self._validation = validation
-        self._balance, self._seed = balance, seed
-        rng = np.random.default_rng(seed).spawn(1)[0]
+        self.train, self.validation, self.test, self.balance, self.seed = train, validation, test, balance, seed
         self.probed = probed_rows(test, seed)
-        self._held: list[BoolArray] = []
+        self.held: list[BoolArray] = []
         if validation is None or not validation.concept_known.any():
-            fold = train.folds(COMPARISON_FOLDS, rng)
+            fold = train.folds(COMPARISON_FOLDS, np.random.default_rng(seed).spawn(1)[0])
             if len(np.unique(fold[fold >= 0])) < 2:
                 raise GroupSizeError(
                     "All training rows are in one cluster, so none can be held out to compare methods on. Pass rows "
                     "of more clusters, or validation rows."
                 )
             held = [fold == k for k in range(COMPARISON_FOLDS if len(train) < SINGLE_FOLD_ROWS else 1)]
-            self._held = [rows for rows in held if rows.any()]
+            self.held = [rows for rows in held if rows.any()]
 
     @property
     def held_out_rows(self) -> LabelledData:
         """Rows that combinations are evaluated on, in the order of their losses."""
-        if not self._held:
-            assert self._validation is not None
-            return self._validation.with_known_concept()
-        return self.train.select(np.concatenate([np.flatnonzero(rows) for rows in self._held]))
+        if not self.held:
+            assert self.validation is not None
+            return self.validation.with_known_concept()
+        return self.train.select(np.concatenate([np.flatnonzero(rows) for rows in self.held]))
 
-    def pooled_for(self, name: str) -> _Sets | None:
-        """Training and validation rows as one set, if a remover can be fitted to it; else None."""
-        if self._validation is None:
-            return None
-        # Copies of a row are numbered in each set, and may be in both.
-        together = pooled(self.train.without_duplicate_clusters(), self._validation.without_duplicate_clusters())
-        assert together is not None  # rows are in memory
-        together = together.with_duplicate_clusters(row_hashes(together.X))
-        sets = _Sets(together, None, self.test, self._balance, self._seed)
+    def transformed(self, name: str, *sets: Any, validation: LabelledData | None = None) -> tuple[int, list[Any]]:
+        """Directions that a remover fitted to the first set takes out, and all sets after it."""
+        remover = make_remover(name, self.balance, self.seed)
+        if remover is None:
+            return 0, list(sets)
+        with REMOVERS.named_errors(name):
+            fit_remover(remover, sets[0], validation)
+            return remover.spurious_.dim, [rows and replace(rows, X=remover._cleaned(rows.X)) for rows in sets]
+
+    def clean(self, name: str) -> tuple[int, list[Any]]:
+        """The same of all sets; raises `_TooFewValidationRows` if only more rows help."""
         try:
-            with warnings.catch_warnings(action="ignore"):
-                sets.transform(name)
-        except UnspurError:
-            return None
-        return sets
+            return self.transformed(name, self.train, self.validation, self.test, validation=self.validation)
+        except GroupSizeError as error:
+            if self.validation is None:
+                raise
+            # Copies of a row are numbered in each set, and may be in both.
+            together = pooled(self.train.without_duplicate_clusters(), self.validation.without_duplicate_clusters())
+            assert together is not None  # rows are in memory
+            together = together.with_duplicate_clusters(row_hashes(together.X))
+            try:
+                self.transformed(name, together)
+            except UnspurError:
+                raise error from None
+            raise _TooFewValidationRows(together) from None
 
-    def transform(self, name: str) -> _TransformedSets:
-        """All sets after a remover that is fitted to the training rows, and tests directions on the validation rows."""
-        sets = [self.train, self._validation, self.test]
-        remover, (train, validation, test) = self._fit(name, sets, self._validation)
-        removed = 0 if remover is None else remover.spurious_.dim
-        return _TransformedSets(removed, train, validation, test)
-
-    def with_folds(self, clean: _TransformedSets, name: str) -> _TransformedSets:
-        """The same with each fold after a remover that is fitted to the other folds."""
-        try:
-            folds = [
-                _Fold(*self._fit(name, [self.train.select(~rows), self.train.select(rows)], None)[1])
-                for rows in self._held
-            ]
-        except UnspurError as error:
-            return replace(clean, fold_error=error)
-        return replace(clean, folds=folds)
-
-    def _fit(self, name: str, sets: Sequence[Any], validation: LabelledData | None) -> tuple[Any, list[Any]]:
-        """A remover fitted to the first set, and all sets after it."""
-        remover = make_remover(name, self._balance, self._seed)
-        if remover is not None:
-            with REMOVERS.named_errors(name):
-                fit_remover(remover, sets[0], validation)
-                sets = [rows and replace(rows, X=remover._cleaned(rows.X)) for rows in sets]
-        return remover, list(sets)
+    def folds(self, name: str) -> list[list[LabelledData]]:
+        """Training and held-out rows of each fold, after a remover that is fitted to the former."""
+        return [self.transformed(name, self.train.select(~rows), self.train.select(rows))[1] for rows in self.held]
 
 
-def _held_out_losses(chosen: Selection, clean: _TransformedSets) -> FloatArray:
-    """Loss of each held-out row, with temperature scaling of the logits; UnspurError if a fold could not be fitted."""
-    if clean.fold_error is not None:
-        raise clean.fold_error
-    if not clean.folds:
-        return temperature_scaled_losses(*logit_differences(chosen.head, clean.validation))
-    differences, groups = [], []
-    with warnings.catch_warnings(action="ignore"):
-        for fold in clean.folds:
-            (head,) = fit_path(chosen.head, [{}], **fold.train.arguments(), few_rows=fold.few_rows)
-            differences.append(logit_differences(head, fold.held)[0])
-            groups.append(fold.held.group)
-    group = renumbered(np.concatenate(groups))
+def _results(
+    sets: _Sets,
+    removers: Sequence[str],
+    heads: Sequence[str],
+    notes: tuple[str, ...],
+    callback: Callable[[str], object],
+) -> list[Comparison]:
+    """Results of all combinations."""
+    penalties = penalty_grid(sets.train.X)
+    results: list[Comparison] = []
+    losses: list[FloatArray | None] = []
+    for remover in removers:
+        callback(remover)
+        start, problem, fold_problem, folds = time.perf_counter(), "", "", []
+        # Warnings of removers are not needed: the table has the directions removed and the accuracy.
+        with warnings.catch_warnings(action="ignore"):
+            try:
+                n_removed, (train, validation, test) = sets.clean(remover)
+            except UnspurError as error:
+                problem = str(error)
+            spent = time.perf_counter() - start
+            if problem:
+                for head in heads:
+                    callback(f"{remover} + {head}")
+                    results.append(Comparison(remover, head, 0, None, {}, spent, problem, notes=notes))
+                    losses.append(None)
+                continue
+            try:
+                folds = sets.folds(remover)
+            except UnspurError as error:
+                fold_problem = str(error)
+        probes, _ = probe_concepts(test.X[sets.probed], sets.test.select(sets.probed), seed=sets.seed)
+        for head in heads:
+            callback(f"{remover} + {head}")
+            start, result = time.perf_counter(), Comparison(remover, head, 0, None, {}, 0.0, probes=probes, notes=notes)
+            loss = None
+            try:
+                with HEADS.named_errors(head):
+                    chosen = tune_named_head(head, train, validation, sets.seed, penalties)
+                    accuracy = accuracy_of(chosen.head.predict(test.X) == test.main.values, test)
+                result = replace(
+                    result,
+                    n_removed=n_removed,
+                    accuracy=accuracy,
+                    parameters={"penalty": chosen.penalty, **chosen.parameters},
+                    validation_loss=chosen.loss,
+                    grid_edge=chosen.grid_edge,
+                    notes=(*notes, *chosen.notes),
+                )
+            except UnspurError as error:
+                result = replace(result, problem=str(error))
+            spent_on_head = time.perf_counter() - start
+            if not result.problem:
+                why = fold_problem
+                try:
+                    loss = None if why else _held_out_losses(chosen, validation, folds)
+                except UnspurError as error:
+                    why = str(error)
+                if why:
+                    why = f"It cannot be fitted to the rows outside a fold: {why}"
+                    result = replace(result, held_out_problem=why)
+            results.append(replace(result, seconds=spent + spent_on_head))
+            losses.append(loss)
+    return _compared_with_best(results, losses, sets.held_out_rows) if results else []
+
+
+def _held_out_losses(
+    chosen: Selection, validation: LabelledData | None, folds: Sequence[Sequence[LabelledData]]
+) -> FloatArray:
+    """Loss of each held-out row, with temperature scaling of the logits."""
+    if not folds:
+        return temperature_scaled_losses(*logit_differences(chosen.head, validation))
+    heads = [refitted(chosen.head, train) for train, _ in folds]
+    differences = [logit_differences(head, held)[0] for head, (_, held) in zip(heads, folds, strict=True)]
+    group = renumbered(np.concatenate([held.group for _, held in folds]))
     return temperature_scaled_losses(np.concatenate(differences), group)
 
 
@@ -531,77 +419,6 @@ def best_held_out(results: Sequence[Comparison]) -> Comparison | None:
     )
 
 
-def _python(
-    result: Comparison,
-    balance: str,
-    seed: int,
-    missing_concept: Any,
-    *,
-    validation: bool,
-    clusters: bool,
-    unlabelled: bool,
-    were_pooled: bool = False,
-) -> str:
-    """Code that fits a combination to X, y and concept, with validation rows and clusters if there are any.
-
-    The penalty of a head after a removal is chosen again, unless the head is trained on rows without a concept too,
-    which `RobustClassifier` leaves out. If validation rows `were_pooled`, they are among X.
-    """
-    rows = ["X", "y", "concept", *(["clusters"] if clusters else [])]
-    missing = {} if missing_concept is None else {"missing_concept": missing_concept}
-    shared = {**missing, "random_state": seed}
-    arguments = ["X", "y", *(f"{name}={name}" for name in rows[2:])]
-    lines = [f"# {', '.join(rows)}: training rows, followed by validation rows"] if were_pooled else []
-    imports: list[str] = []
-    if result.remover == "none":
-        names = [result.head]
-        lines.append(f"model = {result.head}({_written(result.parameters | shared)})")
-        lines.append(f"model.fit({', '.join(arguments)})")
-    else:
-        if validation and not were_pooled:
-            arguments += [f"{name}_val={name}_val" for name in rows]
-        kind, options = class_and_options(result.remover)
-        known = inspect.signature(removers.REMOVERS[kind]).parameters
-        chosen: dict[str, Any] = {}
-        if "balance" in known and balance != known["balance"].default:
-            chosen["balance"] = balance
-        chosen |= {**options, **({"random_state": seed} if "random_state" in known else {})}
-        if unlabelled and not getattr(HEADS[result.head](**result.parameters), "_needs_concept", True):
-            imports, names = ["from sklearn.pipeline import make_pipeline"], sorted({kind, result.head})
-            if not accepts_validation(removers.REMOVERS[kind]()):
-                arguments = arguments[:3]
-            lines += [
-                f"remover = {kind}({_written(chosen | missing)})",
-                f"remover.fit({', '.join(arguments)})",
-                f"head = {result.head}({_written(result.parameters | shared)})",
-                f"head.fit(remover.transform(X), y{', clusters=clusters' if clusters else ''})  # all rows",
-                "model = make_pipeline(remover, head)",
-            ]
-        else:
-            given = {name: value for name, value in result.parameters.items() if name != "penalty"}
-            head = "" if result.recommended else f"{result.head}({_written(given)}), "
-            names = [*sorted({kind, result.head} if head else {kind}), "RobustClassifier"]
-            lines.append(f"model = RobustClassifier({kind}({_written(chosen)}), {head}{_written(shared)})")
-            lines.append(f"model.fit({', '.join(arguments)})")
-    others = {name: _public_module(name) for name in names if _public_module(name) != "unspur"}
-    if len(names) > len(others):
-        imports.append(f"from unspur import {', '.join(name for name in names if name not in others)}")
-    imports += [f"from {module} import {name}" for name, module in others.items()]
-    return "\n".join([*imports, "", *lines])
-
-
-def _public_module(name: str) -> str:
-    """The module that a remover, head or classifier is imported from."""
-    for registry in (removers.REMOVERS, HEADS):
-        if name in registry and name not in registry.own:
-            return str(registry[name].__module__)
-    return "unspur"
-
-
-def _written(arguments: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in arguments.items())
-
-
 def probed_rows(test: LabelledData, seed: int) -> IntArray:
     """Indices of the test rows that probes are trained on: at most `MAX_PROBED_ROWS`, of each group its share."""
     return stratified_sample(test.group, MAX_PROBED_ROWS, np.random.default_rng(seed).spawn(2)[1])
@@ -671,7 +488,6 @@ def tune_named_head(
     penalties: Sequence[float] = HEAD_PENALTIES,
     *,
     refit_all: bool = False,
-    few_rows: FewRows | None = None,
 ) -> Selection:
     """A head by name, its parameters chosen by `selection.tune_head` with these penalties among them."""
     grid = dict(GRIDS.get(name, {"penalty": PAPER_PENALTIES}))
@@ -679,7 +495,7 @@ def tune_named_head(
     grid["penalty"] = (*grid["penalty"], *smaller)
     with warnings.catch_warnings(action="ignore"):
         head = _with_known(HEADS[name](), random_state=seed)
-        return tune_head(head, grid, train, validation, seed=seed, refit_all=refit_all, few_rows=few_rows)
+        return tune_head(head, grid, train, validation, seed=seed, refit_all=refit_all)
 
 
 def shared_rows(train: Array, test: Array, validation: Array | None = None) -> dict[tuple[str, str], str]:

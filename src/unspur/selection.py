@@ -45,7 +45,6 @@ from unspur.removers.joint import PAPER_PENALTIES
 from unspur.rows import backend_of
 from unspur.solvers.coordinates import RowSpan
 from unspur.solvers.descent import quiet
-from unspur.solvers.few_rows import FewRows
 
 R = TypeVar("R", bound=BaseEstimator)
 T = TypeVar("T")
@@ -147,7 +146,6 @@ def tune_head(
     *,
     seed: int = 0,
     refit_all: bool = False,
-    few_rows: FewRows | None = None,
 ) -> Selection:
     """Choose the parameters of a head with the smallest `temperature_scaled_loss` on held-out rows.
 
@@ -169,7 +167,6 @@ def tune_head(
         A concept may be missing in some rows (None, NaN), or be None for a head that needs none. Several are a mapping
         from their names to labels, or an array (n, m). Clusters are labels of the rows that belong together.
     refit_all : refit every head of the grid on all training rows, not only the chosen one (`Selection.fitted_heads`).
-    few_rows : FewRows or None. Products of the training rows with each other, for fits with fewer rows than features.
     """
     if not isinstance(head, Head):
         raise InputError(f"head is a {type(head).__name__}; pass one of unspur.heads, or use GridSearchCV.")
@@ -179,11 +176,11 @@ def tune_head(
     validation = ensure_decoded(validation, "validation", needs_concept=needs_concept)
     if not needs_concept and not any(_has_groups(rows) for rows in (train, validation)):
         train, validation = train.without_concept(), validation and validation.without_concept()
-        found = _choose(head, grid, train, validation, seed, refit_all, few_rows)
+        found = _choose(head, grid, train, validation, seed, refit_all)
         return replace(found, notes=(*found.notes, CHOSEN_BY_CLASS))
     if validation is None or _has_groups(validation):
-        return _choose(head, grid, train, validation, seed, refit_all, few_rows)
-    found = _choose(head, grid, train, None, seed, refit_all, few_rows)
+        return _choose(head, grid, train, validation, seed, refit_all)
+    found = _choose(head, grid, train, None, seed, refit_all)
     return replace(found, notes=(*found.notes, VALIDATION_IGNORED))
 
 
@@ -199,7 +196,6 @@ def _choose(
     validation: LabelledData | None,
     seed: int,
     refit_all: bool,
-    few_rows: FewRows | None,
 ) -> Selection:
     """`tune_head`, on decoded rows and by their groups."""
     # Large grids are searched at a rough tolerance, and the chosen head is fitted once more.
@@ -207,10 +203,10 @@ def _choose(
     if several_parameters := set(grid) != {"penalty"}:
         rough.set_params(tol=max(head.tol, ROUGH_TOL))
     if validation is not None:
-        found = select_head(rough, grid, train, validation, rank=_rank, few_rows=few_rows)
+        found = select_head(rough, grid, train, validation, rank=_rank)
         if not several_parameters:
             return found
-        return replace(found, head=_path(head, [found.parameters], train, few_rows)[0])
+        return replace(found, head=_path(head, [found.parameters], train)[0])
     train = train.with_duplicate_clusters(row_hashes(train.X))
     visible = _with_inferred_groups(head, train)
     held_out_mask = visible.held_out_mask(HELD_OUT_SHARE, np.random.default_rng(seed))
@@ -218,14 +214,14 @@ def _choose(
     if not held_out_mask.any():
         reason = "No group has two rows" if train.clusters is None else "No group has clusters to hold out"
         note = f"{reason}, so no penalty could be chosen; it is {head.penalty:g}, the default."
-        return Selection(_path(head, [{}], train, few_rows)[0], {}, (), notes=(*notes, note))
+        return Selection(_path(head, [{}], train)[0], {}, (), notes=(*notes, note))
     rest, chosen_on = train.select(~held_out_mask), visible.select(held_out_mask)
-    found = select_head(rough, grid, rest, chosen_on, rank=_rank, few_rows=few_rows and few_rows.select(~held_out_mask))
+    found = select_head(rough, grid, rest, chosen_on, rank=_rank)
     if refit_all and found.fitted_heads:
-        again = _path(head, [{"penalty": penalty} for penalty in found.fitted_heads], train, few_rows)
+        again = _path(head, [{"penalty": penalty} for penalty in found.fitted_heads], train)
         by_penalty = dict(zip(found.fitted_heads, again, strict=True))
         return replace(found, head=by_penalty[found.penalty], fitted_heads=by_penalty, notes=notes)
-    return replace(found, head=_path(head, [found.parameters], train, few_rows)[0], fitted_heads={}, notes=notes)
+    return replace(found, head=_path(head, [found.parameters], train)[0], fitted_heads={}, notes=notes)
 
 
 def _with_inferred_groups(head: Any, rows: LabelledData) -> LabelledData:
@@ -377,43 +373,36 @@ def select_head(
     train: Any,
     validation: Any,
     *,
-    held_out: Any = None,
     rank: Callable[[Any, LabelledData], tuple[float, ...]] | None = None,
-    few_rows: FewRows | None = None,
 ) -> Selection:
     """Fit a head with every combination of `grid` and keep the one with the least loss on the validation rows.
 
     Parameters
     ----------
     train, validation : tuples (Z, y, concept), as in `tune_head`.
-    held_out : rows that go to the fit itself, for heads that train on such.
     rank : sort key of a fitted head, whose first number is the loss of the table; by default `group_loss`, the
         paper's rule.
-    few_rows : of the training rows, if it is known.
     """
-    require_same_features({"training": train, "validation": validation, "held-out": held_out})
+    require_same_features({"training": train, "validation": validation})
     train, validation = ensure_decoded(train), ensure_decoded(validation, "validation")
-    more = {} if held_out is None else ensure_decoded(held_out, "held-out").arguments("_val", clusters=False)
     settings = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
     if not settings:
         raise InputError("The grid is empty; there is nothing to choose from.")
-    if more:
-        fitted = [
-            _quietly(clone(head).set_params(**parameters).fit, **train.arguments(), **more) for parameters in settings
-        ]
-    else:
-        fitted = _path(head, settings, train, few_rows)
+    fitted = _path(head, settings, train)
     ranks = [(group_loss(one, validation),) if rank is None else rank(one, validation) for one in fitted]
     best = min(range(len(ranks)), key=ranks.__getitem__)
     table = tuple((parameters, found[0]) for parameters, found in zip(settings, ranks, strict=True))
-    path = not more and set(grid) == {"penalty"}
-    return Selection(fitted[best], settings[best], table, {one.penalty: one for one in fitted} if path else {})
+    by_penalty = {one.penalty: one for one in fitted} if set(grid) == {"penalty"} else {}
+    return Selection(fitted[best], settings[best], table, by_penalty)
 
 
-def _path(
-    head: Any, settings: Sequence[Mapping[str, Any]], rows: LabelledData, few_rows: FewRows | None = None
-) -> list[Any]:
-    return _quietly(fit_path, head, settings, **rows.arguments(), few_rows=few_rows)
+def _path(head: Any, settings: Sequence[Mapping[str, Any]], rows: LabelledData) -> list[Any]:
+    return _quietly(fit_path, head, settings, **rows.arguments())
+
+
+def refitted(head: Any, rows: LabelledData) -> Any:
+    """The head fitted to other rows."""
+    return _path(head, [{}], rows)[0]
 
 
 def _groups_outside_folds(rows: LabelledData, fold: IntArray, n_folds: int) -> BoolArray:
