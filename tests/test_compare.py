@@ -15,6 +15,7 @@ from unspur.compare import REMOVERS, HeldOutLoss, _paired, best_held_out, compar
 from unspur.datasets import make_toy
 from unspur.exceptions import GroupSizeError, InputError
 from unspur.metrics import group_accuracy
+from unspur.report.tables import comparison_table
 from unspur.selection import HEAD_PENALTIES, group_loss, select_head, tune_head
 from unspur.solvers.coordinates import RowSpan
 
