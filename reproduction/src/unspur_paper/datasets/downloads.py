@@ -301,7 +301,7 @@ def _attempt(url: str, part: Path, note: Path, size: int | None) -> None:
     mark = noted.get("mark") if noted.get("url") == url else None
     if have and mark and have == noted.get("size"):
         return
-    if have and mark:
+    if have and isinstance(mark, str):
         headers |= {"Range": f"bytes={have}-", "If-Range": mark}
     with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=_TIMEOUT) as response:
         if response.status != 206:

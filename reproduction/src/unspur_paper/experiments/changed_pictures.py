@@ -14,6 +14,7 @@ from unspur_paper.experiments.draws import draw
 from unspur_paper.experiments.embedded import fitted_removal
 from unspur_paper.experiments.registry import PIXELS
 from unspur_paper.experiments.spec import Experiment
+from unspur_paper.experiments.stores import open_embedded
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +33,18 @@ def changed_pictures(experiment: Experiment, embeddings: Path, *, each: int = 2,
     data = next(iter(cells.values()))["dataset"]
     if data["encoder"] not in PIXELS:
         raise InputError(f"{experiment.name} is about embeddings by {data['encoder']}; pictures need {PIXELS[0]!r}.")
-    test = draw({**data, "pca": 0}, run, embeddings).test
+    first = draw(data, run, embeddings)
+    test, members = first.test, first.members["test"]
     chosen = np.concatenate([np.flatnonzero(test.group == g)[:each] for g in range(4)])
     names = [f"{data['main']} = {test.y[i]}, {data['concept']} = {test.concept[i]}" for i in chosen]
+    before = np.asarray(open_embedded(data, run, embeddings).rows[members[chosen]], dtype=np.float64)
     after = {}
     for name, spec in cells.items():
         drawn, removal = fitted_removal(spec, embeddings)
         seen = drawn.test.select(chosen)
         # The change, and not what principal components leave out besides.
-        after[name] = _square(test.Z[chosen] + drawn.unreduced(removal(seen).Z) - drawn.unreduced(seen.Z))
-    return Changed(tuple(names), _square(test.Z[chosen]), after)
+        after[name] = _square(before + drawn.unreduced(removal(seen).Z) - drawn.unreduced(seen.Z))
+    return Changed(tuple(names), _square(before), after)
 
 
 def _square(rows: Array) -> FloatArray:

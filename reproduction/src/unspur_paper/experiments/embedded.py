@@ -239,4 +239,4 @@ def _probe(removal: Removal, drawn: Draw, rng: np.random.Generator) -> float:
     found = leakage(
         train.Z, train.concept, X_test=test.Z, concept_test=test.concept, sample_weight=weight, random_state=rng
     )
-    return found.accuracy
+    return float(found.accuracy)

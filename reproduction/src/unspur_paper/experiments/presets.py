@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from unspur_paper.experiments.fitting import HEADS, REMOVERS
+from unspur_paper.experiments.fitting import HEADS
 from unspur_paper.experiments.folder import experiments_folder
 from unspur_paper.experiments.registry import EMBEDDED, FINETUNED
-from unspur_paper.experiments.variants import option_names
+from unspur_paper.experiments.variants import REMOVERS, option_names
 
 #: How a cell is evaluated.
 PRESETS: dict[str, str] = {

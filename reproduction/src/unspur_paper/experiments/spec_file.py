@@ -12,13 +12,14 @@ from typing import Any
 
 from unspur._text import brief
 from unspur.exceptions import InputError
-from unspur_paper.experiments.fitting import HEADS, REMOVERS
+from unspur_paper.experiments.fitting import HEADS
 from unspur_paper.experiments.metrics import BUNDLES, METRICS, OF_TRAINED
 from unspur_paper.experiments.presets import ON_EMBEDDINGS, PRESETS, RECOMMENDED, has_method, known_options
 from unspur_paper.experiments.published import published_values
 from unspur_paper.experiments.records import canonical
 from unspur_paper.experiments.registry import DATASETS, EMBEDDED, FINETUNED, PUBLISHED
 from unspur_paper.experiments.spec import Experiment, Method
+from unspur_paper.experiments.variants import REMOVERS
 
 #: Figures that `report` can draw, and how many axes they need.
 FIGURES = {"curves": 1, "sizes": 2}
