@@ -16,7 +16,7 @@ import safetensors.numpy
 
 from unspur._text import brief
 from unspur._typing import Array
-from unspur.exceptions import ArtifactError, DiskError, OutputExistsError
+from unspur.exceptions import ArtifactError, OutputExistsError
 
 #: Type and shape of arrays by name, such as ``("F64", 20, 1)``.
 Shapes: TypeAlias = dict[str, tuple[Any, ...]]
@@ -98,8 +98,3 @@ def read_artifact(
     if infinite := next((name for name, array in arrays.items() if not np.isfinite(array).all()), None):
         raise ArtifactError(f"{path} holds NaN or infinity in {infinite!r}; fit again.")
     return arrays, metadata
-
-
-def disk_error(error: OSError, path: object, advice: str) -> DiskError:
-    """A DiskError for an error of the system while `path` was written."""
-    return DiskError(f"{str(path)!r} cannot be written: {error.strerror or error}. {advice}")

@@ -1,4 +1,4 @@
-"""Tables as plain text for a terminal of 80 columns, as HTML for notebooks, and as Markdown for model cards."""
+"""Short and wrapped texts, for messages and for a terminal of 80 columns."""
 
 from __future__ import annotations
 
@@ -6,18 +6,12 @@ import re
 import textwrap
 from dataclasses import dataclass
 from html import escape
-from unicodedata import combining, east_asian_width
 
 WIDTH = 80
 #: Characters that a message quotes from another library or from a file.
 MAX_QUOTED_CHARACTERS = 200
 #: What `str.splitlines` breaks lines at.
 _LINE_ENDS = re.compile(r"[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
-
-
-def display_width(text: str) -> int:
-    """Width of a text in a terminal: two columns for a wide character, none for a combining accent."""
-    return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
 
 
 def one_line(text: str) -> str:
@@ -53,43 +47,6 @@ def filled(text: str, indent: str = "", further: str | None = None, width: int =
     )
 
 
-def padded(text: str, width: int) -> str:
-    """A text padded with spaces to `width` columns."""
-    return text + " " * (width - display_width(text))
-
-
-def lines_of(name: str, width: int, most: int = 4) -> list[str]:
-    """A name wrapped to `width` columns, at spaces if possible; beyond `most` lines its middle becomes "…"."""
-    lines: list[str] = []
-    for word in name.split(" "):
-        first, *others = _pieces(word, width)
-        if lines and display_width(lines[-1]) + 1 + display_width(first) <= width:
-            lines[-1] += f" {first}"
-        else:
-            lines.append(first)
-        lines += others
-    return lines if len(lines) <= most else [*lines[: most - most // 2 - 1], "…", *lines[-(most // 2) :]]
-
-
-def _pieces(word: str, width: int) -> list[str]:
-    """A word in pieces of at most `width` columns."""
-    pieces = [""]
-    for character in word:
-        if display_width(pieces[-1]) + display_width(character) > width:
-            pieces.append("")
-        pieces[-1] += character
-    return pieces
-
-
-#: Characters that mean something in Markdown, or in HTML inside of it.
-_SPECIAL = re.compile(r"([\\`*_{}\[\]<>&#|~$])")
-
-
-def in_markdown(text: str) -> str:
-    """A text on one line that Markdown shows as it is: names come from users' data."""
-    return _SPECIAL.sub(r"\\\1", one_line(text))
-
-
 @dataclass(frozen=True, slots=True)
 class MarkupTable:
     """A table with a caption, a header for each column and each row (its first cell), and notes below it."""
@@ -110,14 +67,3 @@ class MarkupTable:
         caption = f"<caption>{escape(self.caption)}</caption>"
         below = f"<ul>{notes}</ul>" if notes else ""
         return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}"
-
-    def markdown(self) -> str:
-        """The caption, if there is one, a table in pipes, and a list of notes, with empty lines between them."""
-        lines = [_line(self.columns), "|" + " --- |" * len(self.columns), *map(_line, self.rows)]
-        notes = "\n".join(f"- {in_markdown(note)}" for note in self.notes)
-        caption = f"{in_markdown(self.caption)}:" if self.caption else ""
-        return "\n\n".join(filter(None, [caption, "\n".join(lines), notes]))
-
-
-def _line(cells: tuple[str, ...]) -> str:
-    return f"| {' | '.join(map(in_markdown, cells))} |"

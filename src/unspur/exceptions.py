@@ -121,10 +121,6 @@ class ClusterLostError(UnspurError, ConnectionError):
     """The Dask cluster that holds the rows did not finish what it was asked."""
 
 
-class DiskError(UnspurError):
-    """Writing to disk failed (full, quota or permissions)."""
-
-
 class SearchLimitWarning(UserWarning):
     """A search ended at its limit, not at a test, so that more of the concept may be left; the message says where."""
 

@@ -31,7 +31,6 @@ from unspur._arrays import to_numpy
 from unspur._extras import require
 from unspur._files import Shapes, read_artifact, write_artifact
 from unspur._reading import require_kinds
-from unspur._text import padded
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur._version import __version__
 from unspur.clusters import fingerprint, row_hashes
@@ -386,7 +385,7 @@ class Scrubbing:
         lines = [f"{method} in {len(self.removals)} layers, fitted on {what}"]
         for name, remover in self.removals.items():
             removed = f"{remover.n_removed_} of {remover.removal_.ambient} directions removed{remover.strength_note}"
-            lines.append(f"  {padded(name, width)}  {removed}")
+            lines.append(f"  {name:<{width}}  {removed}")
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -470,11 +469,11 @@ class ScrubbingReport:
         chance = next((one.before.chance for one in self.layers if isinstance(one.before, Leakage)), None)
         what = "R²" if chance is None else f"balanced accuracy in %, chance {100 * chance:.1f}; log loss after"
         lines = [f"linear probes by layer ({what}; {self.rows:,} rows)"]
-        lines.append(f"{padded('layer', width)}  before   after" + ("" if chance is None else "  loss / chance"))
+        lines.append(f"{'layer':<{width}}  before   after" + ("" if chance is None else "  loss / chance"))
         for one in self.layers:
             after = one.after
             loss = f"  {after.loss:.3f} / {after.chance_loss:.3f}" if isinstance(after, Leakage) else ""
-            lines.append(f"{padded(one.layer, width)}  {_score(one.before)}  {_score(after)}{loss}")
+            lines.append(f"{one.layer:<{width}}  {_score(one.before)}  {_score(after)}{loss}")
         if self.kl is not None:
             lines.append(f"KL divergence of the output from the original: {self.kl:.4g} nats")
         elif self.cosine is not None:
