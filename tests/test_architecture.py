@@ -100,8 +100,6 @@ def test_public_names_are_written_out_and_exist():
         "Subspace",
         "__version__",
         "surgery",
-        "SGD",
-        "PaperVariant",
         "RobustClassifier",
         "audit",
         "Audit",

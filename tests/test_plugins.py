@@ -41,7 +41,7 @@ class MeanGap(Remover):
         self._set_removal(AffineMap.removing(spurious, X.mean(axis=0)), spurious, Subspace.empty(X.shape[1]))
         self.trace_ = ClosedFormTrace("MeanGap", 1, 1, (), X.shape[1], 1.0)
         self.classes_, self.concept_classes_ = (), label.classes
-        self._store_row_hashes(hash_finite_rows(self, X))
+        self._store_row_hashes(hash_finite_rows(self, X)[1])
         return self
 
 

@@ -144,7 +144,7 @@ def test_three_classes_two_concepts_and_gaps():
     assert np.abs(model.coef_[:, 3:5]).max() < 0.25 * np.abs(model.coef_[:, :3]).max()
 
 
-@pytest.mark.parametrize("head", [JTT(), ERM(balance="main"), GroupWeighted(solver="sgd")])
+@pytest.mark.parametrize("head", [JTT(), ERM(balance="main"), GroupWeighted()])
 def test_other_layers_are_folded_as_well(head):
     one = fitted(RobustClassifier(JSE(), head, random_state=0))
     assert one.score(TEST.Z, TEST.y) > 0.75

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from unspur.heads import SUBG as SUBG
     from unspur.heads import GroupDRO as GroupDRO
     from unspur.heads import GroupWeighted as GroupWeighted
-    from unspur.options import SGD, PaperVariant
     from unspur.removers import INLP as INLP
     from unspur.removers import JSE as JSE
     from unspur.removers import LEACE as LEACE
@@ -28,11 +27,9 @@ if TYPE_CHECKING:
 __all__ = [  # noqa: PLE0604 — the registry has strings
     *REMOVERS,
     *HEADS,
-    "SGD",
     "AffineMap",
     "Audit",
     "AuditedColumn",
-    "PaperVariant",
     "RobustClassifier",
     "Subspace",
     "__version__",
@@ -48,7 +45,6 @@ _NAMES_BY_MODULE = {
     "removers": tuple(REMOVERS),
     "robust": ("RobustClassifier", "load"),
     "auditing": ("Audit", "AuditedColumn", "audit"),
-    "options": ("SGD", "PaperVariant"),
     "subspace": ("AffineMap", "Subspace"),
     "surgery": (),
     "exceptions": (),

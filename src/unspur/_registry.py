@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 REMOVERS = {
     "JSE": "jse",
     "INLP": "inlp",
-    "RLACE": "rlace",
+    "RLACE": "leace",
     "LEACE": "leace",
     "SAL": "leace",
     "SPLINCE": "leace",

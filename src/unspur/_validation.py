@@ -20,9 +20,7 @@ from unspur._text import brief
 from unspur._typing import Array, FloatArray
 from unspur.exceptions import ArgumentError, InputError, NotFiniteError
 from unspur.labels import is_frame
-from unspur.options import SGD, SOLVER
 from unspur.rows import RowLabels, RowSource, backend_of, rows_of
-from unspur.solvers.sgd import SGDSettings
 from unspur.solvers.statistics import count_not_finite
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -37,13 +35,10 @@ TEST_CONSTRAINTS: dict[str, list[Any]] = {
     "significance_level": [Interval(Real, 0, 1, closed="neither")],
     "balance": BALANCE,
     "penalty": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
-    "solver": SOLVER,
     "cv": ["cv_object", HasMethods("split"), Interval(Real, 0, 1, closed="neither")],
     "smallest_group": [Interval(Integral, 2, None, closed="left")],
     "missing_concept": MISSING,
     "strength": STRENGTH,
-    "tol": [Interval(Real, 0, None, closed="neither")],
-    "max_iter": [Interval(Integral, 1, None, closed="left")],
     "random_state": ["random_state"],
     "verbose": ["verbose"],
 }
@@ -58,8 +53,6 @@ FIT_METADATA = {
     "clusters": True,
     "clusters_val": True,
 }
-#: Attribute of an estimator whose columns have names that are not text: scikit-learn's `feature_names_in_` are texts.
-NON_TEXT_NAMES_ATTR = "_column_names_in"
 
 
 def check_rows(estimator: BaseEstimator, X: Array, *, reset: bool) -> Array:
@@ -221,12 +214,6 @@ def restore_on_failure(estimator: BaseEstimator) -> Iterator[None]:
         vars(estimator).clear()
         vars(estimator).update(before)
         raise
-
-
-def sgd_settings(sgd: SGD, penalty: float, learning_rate: float = 1e-2) -> SGDSettings:
-    """Settings of a run; `learning_rate` is the default of the method."""
-    rate = learning_rate if sgd.learning_rate is None else sgd.learning_rate
-    return SGDSettings(rate, sgd.momentum, penalty, sgd.batch_size, sgd.max_epochs, sgd.patience)
 
 
 def keyword_only_after_y(method: F) -> F:

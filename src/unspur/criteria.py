@@ -17,11 +17,8 @@ tests treat all rows as one group. (The printed paper divides by the variance; i
 quantile of Student's t with Welch's degrees of freedom,
 ``(Σ v_g)² / Σ v_g²/(n_g − 1)``: the variance of ten rows is too uncertain for the normal distribution.
 
-Δ is a number, or (``delta="auto"``) the difference in loss between the best direction of the concept and the best one
-of the main label, each estimated alone: how much easier one label is. It is estimated from the same held-out rows as d̄,
-so d is taken relative to it row by row, ``d = [ℓ(concept) − ℓ(main)] − [ℓ*(concept) − ℓ*(main)]``, and its error is
-part of the variance. (The paper takes the first orthogonal pair. If one direction serves both labels, only one of them
-gets it. Then Δ is as far from zero as that label is from chance, and directions of the other label pass easily.)
+Δ shifts the second test, for when one label is easier to predict. If it was estimated, its standard error adds to that
+of the test.
 
 *Folds share their noise.* Cross-fitted tests need a larger variance, because directions of different folds are
 estimated from mostly the same rows. If a share f of a direction is noise, the variance is 1 + f times that of
@@ -43,31 +40,24 @@ variance and degrees of freedom count clusters (`solvers.held_out_losses`).
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import partial, reduce
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
 from unspur._typing import FloatArray
-from unspur.exceptions import GroupSizeError, Message, Parameter
-from unspur.rows import CONCEPT, MAIN, Block, RowSource, Summable, Weighting, validation_part
+from unspur.exceptions import GroupSizeError
+from unspur.rows import CONCEPT, MAIN, RowSource, Summable, Weighting, validation_part
 from unspur.solvers.descent import warn_not_converged
 from unspur.solvers.held_out_losses import (
     SERIES,
-    ColumnScore,
-    FoldScore,
     GroupLosses,
     HeldOutClusters,
     HeldOutLosses,
     LeaveOneOut,
     ScalarFit,
-    ScalarLoss,
-    ScalarModel,
-    ScoreFunction,
     ScoresWithinGroups,
     clustered_losses,
     fit_scalars,
@@ -76,11 +66,9 @@ from unspur.solvers.held_out_losses import (
 )
 from unspur.solvers.statistics import GROUPS, Balance, CellCounts
 
-T = TypeVar("T")
 Role: TypeAlias = Literal["spurious", "main"]
 #: Label of each role.
 LABEL: dict[Role, int] = {"spurious": CONCEPT, "main": MAIN}
-BOTH = np.array([CONCEPT, MAIN])
 #: Standard error of a mean loss below which differences are rounding errors.
 MIN_ERROR = 1e-12
 #: Above this |t| the label is separable, and the value is determined by rounding.
@@ -108,8 +96,8 @@ class TTest:
         return self.t * threshold / -float(stdtrit(self.df, level))
 
     def to_dict(self) -> dict[str, float]:
-        """Plain numbers, ready for JSON, where `df` has its earlier name."""
-        return {"degrees" if name == "df" else name: value for name, value in asdict(self).items()}
+        """Plain numbers, ready for JSON."""
+        return asdict(self)
 
     @property
     def t_text(self) -> str:
@@ -153,6 +141,15 @@ class Verdict:
             "reason": self.reason,
         }
 
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any]) -> Verdict:
+        """Inverse of `to_dict`."""
+        given = dict(saved)
+        by_group = [given.pop(name) for name in ("loss_concept", "loss_main")]
+        losses = np.array([[math.nan if loss is None else loss for loss in one.values()] for one in by_group])
+        tests = {name: TTest(**given[name]) for name in ("informative", "specific")}
+        return cls(**{**given, **tests, "losses": losses, "groups": tuple(by_group[0])})
+
 
 class Average(NamedTuple):
     """Mean over held-out rows, its standard error, and the degrees of freedom of that."""
@@ -164,22 +161,17 @@ class Average(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DirectionTests:
-    """How directions are tested: significance level, group weights or not, Δ, and the rows that fit the scalars.
+    """How directions are tested: significance level, weights of groups or of rows, and Δ.
 
-    `scalars` = "held_out": fitted on the held-out rows, and refitted without the row whose loss is computed.
-    "training": fitted on the rows of the estimate, as in the paper, which is far too confident if the encoder overfits
-    them.
+    Slope and intercept are fitted on the held-out rows, and refitted without the row (or cluster) whose loss is
+    computed: those of the rows that a direction was estimated from are far too confident if the encoder overfits them.
     """
 
     significance_level: float = 0.05
     by_group: bool = True
     delta: float = 0.0
-    scalars: Literal["held_out", "training"] = "held_out"
     #: Standard error of Δ, which adds to that of the second test.
     delta_error: float = 0.0
-    #: Best directions of the concept and of the main label, shape (2, folds, d). Their difference in loss is added to Δ
-    #: row by row, so that its error is part of that of the test.
-    reference: FloatArray | None = None
     #: Clusters of the held-out rows, if they are not independent.
     clusters: HeldOutClusters | None = None
 
@@ -190,76 +182,32 @@ class DirectionTests:
 
     def losses(self, rows: RowSource, counts: CellCounts, directions: FloatArray, centre: FloatArray) -> GroupLosses:
         """Held-out losses of both labels along `directions`, shape (folds, d): row k − 1 for the rows of fold k."""
-        tested = directions[None] if self.reference is None else np.stack([directions, *self.reference])
-        scores = self._scores(rows, tested, centre)
-        reference = None if self.reference is None else (1, 2)
-        summed = self._summed(scores, counts, (0, 0), reference)
-        return replace(summed, shared_noise=self._shared_noise(scores, counts))
+        scores = validation_part(rows).project(directions.T, centre)
+        return replace(self._summed(scores, counts), shared_noise=self._shared_noise(scores, counts))
 
     def own_losses(
         self, rows: RowSource, counts: CellCounts, directions: FloatArray, centre: FloatArray
     ) -> tuple[Average, Average]:
         """Held-out loss of each label along its own directions, shape (2, folds, d): concept, main."""
-        summed = self._summed(self._scores(rows, directions, centre), counts, (0, 1))
+        scores = validation_part(rows).project(directions.reshape(-1, directions.shape[-1]).T, centre)
+        summed = self._summed(scores, counts)
         return self.summarise(summed, "concept"), self.summarise(summed, "main")
 
-    def _scores(self, rows: RowSource, directions: FloatArray, centre: FloatArray) -> RowSource:
-        """Rows projected on directions of shape (k, folds, d), in this order."""
-        if self.scalars == "held_out":  # training rows beside a validation set are not needed
-            rows = validation_part(rows)
-        return rows.project(directions.reshape(-1, directions.shape[-1]).T, centre)
-
-    def _summed(
-        self, scores: RowSource, counts: CellCounts, own: tuple[int, int], reference: tuple[int, int] | None = None
-    ) -> GroupLosses:
-        """Sums over the held-out rows: of concept and main label along the directions `own`, beside `reference`."""
-        folds, chance = counts.n_folds, self._chance(counts)
-
-        def of_both(made: Callable[[tuple[int, int]], T]) -> tuple[T, T | None]:
-            return made(own), None if reference is None else made(reference)
-
-        if self.clusters is not None:
-            (losses, has_right_sign), other = of_both(partial(self._losses_by_row, scores, counts, self.clusters))
-            summed = clustered_losses(losses, chance, self.clusters, None if other is None else other[0])
-            return replace(summed, has_right_sign=has_right_sign)
-        if self.scalars == "held_out":
-            held_out = own_scores(scores, folds)
-            model, beside = of_both(partial(self._leave_one_out, held_out, counts))
-            summed = held_out.sum(HeldOutLosses(model, chance, reference=beside))
-            return replace(summed, has_right_sign=_has_right_sign(model.gamma))
-        parts = []
-        for fold in range(1, folds + 1):
-            model, beside = of_both(partial(self._trained, scores, counts, fold))
-            parts.append(scores.sum(HeldOutLosses(model, chance, fold, beside)))
-        return reduce(operator.add, parts)
-
-    def _losses_by_row(
-        self, scores: RowSource, counts: CellCounts, clusters: HeldOutClusters, which: tuple[int, int]
-    ) -> tuple[FloatArray, tuple[bool, bool]]:
-        """Losses of both labels of each held-out row, (2, n), on the host; and whether γ has the right sign.
-
-        `which` are the directions of concept and main label.
-        """
-        folds = counts.n_folds
-        if self.scalars == "held_out":
-            weighting = counts.weighting(counts.held_out_folds, self._balance)
-            own = FoldScore((which[CONCEPT] * folds, which[MAIN] * folds), folds)
-            fit = _fit_scalars(scores, own, weighting)
-            found = _by_row(scores, own)
-            losses = losses_without_cluster(_model(fit, own), fit.penalty, weighting.factor, found, clusters)
-            return losses, _has_right_sign(fit.gamma)
-        losses = np.zeros((2, len(clusters.cell)))
-        for fold in range(1, folds + 1):
-            model = self._trained(scores, counts, fold, which)
-            of_all = _by_row(validation_part(scores), model.losses)
-            losses = np.where(clusters.cell >> 2 == fold, of_all, losses)
-        return losses, (True, True)
-
-    def _trained(self, scores: RowSource, counts: CellCounts, fold: int, which: tuple[int, int]) -> ScalarModel:
-        """Scalars fitted on the rows outside a fold, along the directions of that fold."""
-        first, last = (k * counts.n_folds + fold - 1 for k in which)
-        score = ColumnScore(first, last)
-        return _model(_fit_scalars(scores, score, counts.weighting(counts.without(fold), self._balance)), score)
+    def _summed(self, scores: RowSource, counts: CellCounts) -> GroupLosses:
+        """Sums over the held-out rows, with scalars fitted along the directions of each row's own fold."""
+        chance, clusters = self._chance(counts), self.clusters
+        weighting = counts.weighting(counts.held_out_folds, self._balance)
+        held_out = own_scores(scores, counts.n_folds, in_order=clusters is not None)
+        fit = _fit_scalars(held_out, weighting)
+        if clusters is not None:
+            x = np.concatenate(held_out.sum(lambda block: [block.z.T]), axis=1)
+            summed = clustered_losses(losses_without_cluster(fit, weighting.factor, x, clusters), chance, clusters)
+        else:
+            weight = (weighting.factor.reshape(-1, 4) * counts.weight.reshape(-1, 4)).sum(axis=0)
+            weight = weight if self.by_group else weight.sum(keepdims=True)
+            without = LeaveOneOut.of(held_out, fit, weighting, weight)
+            summed = held_out.sum(HeldOutLosses(fit, without, chance))
+        return replace(summed, has_right_sign=(bool(fit.gamma[CONCEPT] > 0), bool(fit.gamma[MAIN] > 0)))
 
     def _shared_noise(self, scores: RowSource, counts: CellCounts) -> float:
         """Share f of a cross-fitted direction that is noise, ``(K − 1)(1 − r)``; 0 for a single fold."""
@@ -270,22 +218,6 @@ class DirectionTests:
         correlations = ScoresWithinGroups.correlations(scores.sum(ScoresWithinGroups(weighting, folds)))
         mean = (correlations.sum() - np.trace(correlations)) / (folds * (folds - 1))
         return float(np.clip((folds - 1) * (1.0 - mean), 0.0, 1.0))
-
-    def _leave_one_out(self, held_out: Summable, counts: CellCounts, which: tuple[int, int]) -> ScalarModel:
-        """Scalars fitted on all held-out rows, with the derivatives that leave each row out in turn."""
-        score = ColumnScore(*which)
-        weighting = counts.weighting(counts.held_out_folds, self._balance)
-        fit = _fit_scalars(held_out, score, weighting)
-        model = _model(fit, score)
-        by_group = ScalarLoss(fit.gamma, fit.intercept, score, fit.standardise, BOTH, weighting, by_group=True)
-        group = held_out.sum(by_group)[1:].transpose(2, 0, 1)  # (4, 5, 2)
-        total = group.sum(axis=0)
-        total[0] += fit.penalty * fit.gamma
-        total[2] += fit.penalty
-        weight = (weighting.factor.reshape(-1, 4) * counts.weight.reshape(-1, 4)).sum(axis=0)
-        if not self.by_group:  # the weight of a row left out is spread over all rows
-            group, weight = np.broadcast_to(group.sum(axis=0), group.shape), np.full(4, weight.sum())
-        return replace(model, without=LeaveOneOut(weighting, weight, group, total))
 
     def _chance(self, counts: CellCounts) -> FloatArray:
         """Loss of the chance classifier, (2, 2): label, value. Even odds in group-weighted tests, else prevalence."""
@@ -328,13 +260,9 @@ class DirectionTests:
         if not losses.has_right_sign[LABEL[role]]:
             predicted = predicted._replace(mean=max(0.0, predicted.mean))
         informative = _t_test(predicted, 0.0, lower=True)
-        compared = self.summarise(losses, "concept minus main, relative to reference")
+        compared = self.summarise(losses, "concept minus main")
         error = math.hypot(compared.error * math.sqrt(1.0 + 2.0 * losses.shared_noise), self.delta_error)
-        compared = compared._replace(error=error)
-        specific = _t_test(compared, self.delta, lower=role == "spurious")
-        difference = self.summarise(losses, "concept minus main").mean
-        delta = self.delta + difference - compared.mean
-        specific = replace(specific, difference=difference)
+        specific = _t_test(compared._replace(error=error), self.delta, lower=role == "spurious")
         is_informative, is_specific = (test.p < self.significance_level for test in (informative, specific))
         predicts = "separates" if self.summarise(losses, own).mean < MAX_SEPARABLE_LOSS else "predicts"
         if is_informative and is_specific:
@@ -344,25 +272,11 @@ class DirectionTests:
         else:
             reason = f"does not predict the {own} label better than chance"
         proper, means = is_informative and is_specific, losses.means[:2]
-        return Verdict(role, proper, informative, specific, delta, means, groups, reason, self.significance_level)
+        return Verdict(role, proper, informative, specific, self.delta, means, groups, reason, self.significance_level)
 
 
-def _by_row(rows: RowSource, function: Callable[[Block], FloatArray]) -> FloatArray:
-    """Values of a function of each block (2, m) on the host, in order of the rows, shape (2, n)."""
-    return np.concatenate(rows.sum(lambda block: [function(block)]), axis=1)
-
-
-def _has_right_sign(gamma: FloatArray) -> tuple[bool, bool]:
-    """Whether γ is positive for each label: the direction points to the value 1 of it."""
-    return bool(gamma[CONCEPT] > 0), bool(gamma[MAIN] > 0)
-
-
-def _model(fit: ScalarFit, score: ScoreFunction) -> ScalarModel:
-    return ScalarModel(fit.gamma, fit.intercept, score, fit.standardise, BOTH)
-
-
-def _fit_scalars(scores: Summable, score: ScoreFunction, weighting: Weighting) -> ScalarFit:
-    fit = fit_scalars(scores, score, BOTH, weighting, tol=1e-4)  # the error is of the order of its square
+def _fit_scalars(scores: Summable, weighting: Weighting) -> ScalarFit:
+    fit = fit_scalars(scores, weighting, tol=1e-4)  # the error is of the order of its square
     if not fit.converged:
         warn_not_converged(
             "scalars",
@@ -380,9 +294,7 @@ def _t_test(found: Average, null: float, *, lower: bool) -> TTest:
     return TTest(found.mean, found.error, t, float(stdtr(found.df, t if lower else -t)), found.df)
 
 
-def require_testable(
-    counts: CellCounts, *, by_group: bool, smallest: int, remedy: Message | str, about: str = ""
-) -> None:
+def require_testable(counts: CellCounts, *, by_group: bool, smallest: int, remedy: str, about: str = "") -> None:
     """Raise GroupSizeError unless every group has enough held-out rows.
 
     `remedy` is advice for the user, and `about` the concept or class, if there are several.
@@ -391,29 +303,17 @@ def require_testable(
     held_out = counts.effective_held_out  # (y, concept)
     if by_group and held_out.min() < smallest:
         small = [(y, c) for y in (0, 1) for c in (0, 1) if held_out[y, c] < smallest]
-        names = ", ".join(f"({counts.names[2 * y + c]}) has {_rows(held_out[y, c])}" for y, c in small)
+        groups = ", ".join(f"({counts.names[2 * y + c]}) has {_rows(held_out[y, c])}" for y, c in small)
         raise GroupSizeError(
-            "{about}Too few held-out rows: group {groups}; the tests need at least {smallest} in each{level}. {remedy}"
-            "{anyway}",
-            about=about,
-            groups=names,
-            smallest=smallest,
-            level=" to keep their level" if smallest == SMALLEST_GROUP else "",
-            remedy=remedy,
-            anyway=_test_anyway(int(held_out.min())),
+            f"{about}Too few held-out rows: group {groups}; the tests need at least {smallest} in each. {remedy}"
+            f"{_test_anyway(int(held_out.min()))}"
         )
     if not by_group and counts.effective_held_out_in_all < 2.0:
-        raise GroupSizeError(
-            "{about}Too few held-out rows: {rows}; the tests need at least 2. {remedy}",
-            about=about,
-            rows=_rows(counts.effective_held_out_in_all),
-            remedy=remedy,
-        )
+        rows = _rows(counts.effective_held_out_in_all)
+        raise GroupSizeError(f"{about}Too few held-out rows: {rows}; the tests need at least 2. {remedy}")
     for axis, name in ((0, "concept"), (1, "main label")):
         if held_out.sum(axis=axis).min() == 0:
-            raise GroupSizeError(
-                "{about}All held-out rows have the same {label}. {remedy}", about=about, label=name, remedy=remedy
-            )
+            raise GroupSizeError(f"{about}All held-out rows have the same {name}. {remedy}")
 
 
 def require_clusters(
@@ -421,7 +321,7 @@ def require_clusters(
     names: tuple[str, ...],
     *,
     smallest: int,
-    remedy: Message | str,
+    remedy: str,
     copies: bool = False,
     about: str = "",
 ) -> None:
@@ -430,40 +330,28 @@ def require_clusters(
     small = np.flatnonzero(found < least)
     if not len(small):
         return
-    what = "different rows" if copies else "clusters"
-    if len(found) == 1:
-        groups = f"they lie in {_clusters(found[0])} {what}"
-    else:
-        groups = "group " + ", ".join(f"({names[g]}) lies in {_clusters(found[g])}" for g in small) + f" {what}"
+    what, about = "different rows" if copies else "clusters", f"{about}: " if about else ""
+    groups = f"they lie in {_number(found[0])} {what}"
+    if len(found) > 1:
+        groups = "group " + ", ".join(f"({names[g]}) lies in {_number(found[g])}" for g in small) + f" {what}"
     raise GroupSizeError(
-        "{about}Too few independent held-out rows: {groups}; the tests count {what}, not rows, and need at least "
-        "{smallest}{each}. {remedy}{anyway}",
-        about=about and f"{about}: ",
-        groups=groups,
-        what=what,
-        smallest=least,
-        each=" in each" if len(found) > 1 else "",
-        remedy=remedy,
-        anyway=_test_anyway(int(found.min())),
+        f"{about}Too few independent held-out rows: {groups}; the tests count {what}, not rows, and need at least "
+        f"{least}{' in each' if len(found) > 1 else ''}. {remedy}{_test_anyway(int(found.min()))}"
     )
 
 
-def _clusters(number: float) -> str:
+def _number(clusters: float) -> str:
     """A number of clusters, which is fractional if their sizes differ; rounded down, since it is too small."""
-    if number == round(number):
-        return f"{number:.0f}"
-    return f"{math.floor(10 * number) / 10:.1f} (effective, of different sizes)"
+    return f"{math.floor(10 * clusters) / 10:g}"
 
 
-def _test_anyway(smallest: int) -> Message:
+def _test_anyway(smallest: int) -> str:
     """How to test groups that are too small, if they can be tested."""
     if smallest < 2:
-        return Message("")
-    fields = {"smallest_group": Parameter("smallest_group", smallest)}
-    return Message(
-        " With {smallest_group} they are tested anyway, but wrong directions are then accepted more often than the "
-        "significance level allows.",
-        fields,
+        return ""
+    return (
+        f" With smallest_group {smallest} they are tested anyway, but wrong directions are then accepted more often "
+        "than the significance level allows."
     )
 
 

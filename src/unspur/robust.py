@@ -25,7 +25,6 @@ from unspur._typing import Array, BoolArray, FloatArray
 from unspur._validation import (
     FIT_METADATA,
     MISSING,
-    NON_TEXT_NAMES_ATTR,
     checked_weights,
     generator,
     keyword_only_after_y,
@@ -43,9 +42,9 @@ from unspur.clusters import (
 from unspur.exceptions import InputError, UsedRowsWarning
 from unspur.heads import HEADS, GroupWeighted
 from unspur.heads.base import Head, HeadData, LinearClassifier, decode_head_arguments, with_duplicates_as_clusters
-from unspur.options import from_flat_parameters, storable
+from unspur.options import storable
 from unspur.removers import JSE, Remover, read_saved
-from unspur.removers.base import output_of, plain_parameters, require_numbers
+from unspur.removers.base import output_of, plain_parameters, require_finite_numbers
 from unspur.rows import backend_of, to_host
 from unspur.selection import Selection, cross_validate_penalty, fit_or_pool, penalty_grid_from_variances, pooled
 from unspur.solvers.coordinates import RowSpan
@@ -204,7 +203,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
                 notes = (*notes, left_out_note, *data.notes)
             selection = self._choose_head(head, data, remover, rng)
             head = selection.head
-            for name in ("feature_names_in_", NON_TEXT_NAMES_ATTR):
+            for name in ("feature_names_in_",):
                 if hasattr(self, name):
                     setattr(remover, name, getattr(self, name))
                     setattr(head, name, getattr(self, name))
@@ -224,9 +223,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
         removal, features_from = remover.removal_, copy(self)
         # Copies of a row must not be on both sides of a fold.
         train, validation = data.train, data.validation
-        seen = None if remover._training_rows is None else remover._training_rows.hashes
-        whole = seen is None or len(seen) == len(train)  # else some rows were not used, and have no hash here
-        train = train.with_duplicate_clusters(seen) if whole else with_duplicates_as_clusters(head, train)
+        train = with_duplicates_as_clusters(head, train)
         if validation is not None and (head._holds_rows_out or head._trains_on_validation == "alone"):
             validation = with_duplicates_as_clusters(head, validation)
         penalties = penalty_grid_from_variances(train.column_variances(balanced=head._balance != "rows"))
@@ -318,7 +315,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
     def _restore(cls, remover: Remover, arrays: dict[str, Array], metadata: dict[str, Any]) -> RobustClassifier:
         """The classifier that was saved with a remover."""
         require_kinds(metadata, _SAVED_HEAD_FIELDS, "the head")
-        require_numbers(arrays)
+        require_finite_numbers(arrays)
         if metadata["head"] not in HEADS:
             raise ValueError(
                 f"its head is a {brief(repr(metadata['head']), 40)}; there are {', '.join(HEADS)}, and the package of "
@@ -336,7 +333,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
         if not all(math.isfinite(number) for tried, loss in table for number in (*tried.values(), loss)):
             raise ValueError("a penalty or a held-out loss is not finite")
         parameters = {**metadata.get("parameters", {}), "penalty": metadata["penalty"]}
-        head = HEADS[metadata["head"]](**from_flat_parameters(metadata["head"], parameters))
+        head = HEADS[metadata["head"]](**parameters)
         given = clone(remover)
         made = cls(given, head, cv=metadata["cv"], random_state=metadata.get("random_state"))
         made.missing_concept = remover.get_params().get("missing_concept")
@@ -348,7 +345,7 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
             if metadata.get(name) is True and "random_state" in part.get_params():
                 part.set_params(random_state=None)  # the next fit draws it again
         made.coef_, made.intercept_, made.classes_ = arrays["coef"], arrays["intercept"], classes
-        for name in ("n_features_in_", "feature_names_in_", NON_TEXT_NAMES_ATTR):
+        for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(remover, name):
                 for part in (made, made.head_):
                     setattr(part, name, getattr(remover, name))

@@ -483,11 +483,11 @@ def fit_or_pool(
         together = None if validation is None else pooled(train, validation)
         if together is None:
             raise
-        note = FewRowsWarning(f"{POOLED} ({{reason}})", reason=error.message)
-        warnings.warn(note, stacklevel=5)
+        note = f"{POOLED} ({error})"
+        warnings.warn(note, FewRowsWarning, stacklevel=5)
         remover = clone(remover)
         fit_with_accepted_arguments(remover, together)
-        return remover, together, None, (str(note),)
+        return remover, together, None, (note,)
     return remover, train, validation, ()
 
 

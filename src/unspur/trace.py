@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from unspur._reading import MAYBE_NUMBER, NUMBER, require_kinds
-from unspur._text import MarkupTable, brief, filled
-from unspur.criteria import LABEL, Role, TTest, Verdict
+from unspur._text import filled
+from unspur.criteria import TTest, Verdict
 from unspur.options import storable
-from unspur.rows import CONCEPT, MAIN
 
 #: Share of the gain over chance up to which the task counts as lost: inexact directions leave some of it behind.
 MAX_LOST_SHARE = 0.2
@@ -47,6 +45,13 @@ class Step:
         place = {"outer": self.outer, "inner": self.inner}
         return place | self.verdict.to_dict() | {"evaluations": self.evaluations, "solver": self.solver}
 
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any]) -> Step:
+        """Inverse of `to_dict`."""
+        given = dict(saved)
+        outer, inner, evaluations, solver = (given.pop(name) for name in ("outer", "inner", "evaluations", "solver"))
+        return cls(outer, inner, Verdict.from_dict(given), evaluations, solver)
+
 
 @dataclass(frozen=True, slots=True)
 class TaskPredictability:
@@ -77,16 +82,16 @@ class TaskPredictability:
         return self.p_before < self.level and (self.p_after >= self.level or negligible)
 
     def __str__(self) -> str:
+        losses = (
+            f"held-out log loss {self.before:.3f} nats before and {self.after:.3f} after, where chance is "
+            f"{self.chance:.3f}."
+        )
         if not self.lost:
-            return (
-                f"What is left still predicts the main label: held-out log loss {self.before:.3f} nats before and "
-                f"{self.after:.3f} after, where chance is {self.chance:.3f}."
-            )
+            return f"What is left still predicts the main label: {losses}"
         better = "no better" if self.p_after >= self.level else "hardly better"
         return (
-            f"What is left predicts the main label {better} than chance: held-out log loss {self.before:.3f} nats "
-            f"before and {self.after:.3f} after, where chance is {self.chance:.3f}. The removed directions "
-            "carried most of the information about the task."
+            f"What is left predicts the main label {better} than chance: {losses} The removed directions carried most "
+            "of the information about the task."
         )
 
 
@@ -94,7 +99,7 @@ class TaskPredictability:
 class Trace:
     """Steps of a fit, the parameters it settled on, and why it stopped.
 
-    Prints as a table; `to_dict` gives plain numbers.
+    Prints as a table; `to_frame` gives a DataFrame, and `to_dict` plain numbers.
 
     `penalty_scores` is the table that `penalty="auto"` decided from: group-weighted held-out loss of the
     first pair and its standard error, per value tried (averaged over all rows alike with ``tests="plain"``).
@@ -131,8 +136,7 @@ class Trace:
     @property
     def name(self) -> str:
         """Its labels, such as "season=winter, bird=land"; classes are named for labels of more than two."""
-        name = self.concept_name
-        return name if self.main_class is None else f"{name}, {self.main}={self.main_class}"
+        return self.concept_name if self.main_class is None else f"{self.concept_name}, {self.main}={self.main_class}"
 
     @property
     def concept_name(self) -> str:
@@ -154,54 +158,6 @@ class Trace:
         """Number of objective evaluations of the slowest pair."""
         return max((step.evaluations for step in self.steps), default=1)
 
-    def renamed(self, main: str, concepts: Mapping[str, str] | None = None) -> Trace:
-        """The same trace with other names of the labels; concepts that are not in `concepts` keep theirs."""
-        return replace(self, main=main, concept=(concepts or {}).get(self.concept, self.concept))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and words, ready for JSON."""
-        return {
-            "concept": self.concept,
-            "concept_class": storable(self.concept_class),
-            "main": self.main,
-            "main_class": storable(self.main_class),
-            "steps": [step.to_dict() for step in self.steps],
-            "stopped": self.stopped,
-            "delta": self.delta,
-            "penalty": self.penalty,
-            "penalty_scores": [
-                {"penalty": k, "loss": v[0], "standard_error": v[1]} for k, v in self.penalty_scores.items()
-            ],
-            "complete": self.complete,
-            "task": None if self.task is None else asdict(self.task),
-            "reused": self.n_reused_rows,
-        }
-
-    @classmethod
-    def from_dict(cls, saved: dict[str, Any]) -> Trace | Traces:
-        """Inverse of `to_dict`, here and of `Traces`, for reading saved removals."""
-        if "parts" in saved:
-            require_kinds(saved, {"parts": {...: {"steps": list}}}, "the trace")
-            if not saved["parts"]:
-                raise ValueError("the trace has no parts")
-            # Files of the first versions name the parts only.
-            parts = {name: cls.from_dict({"concept": name, **part}) for name, part in saved["parts"].items()}
-            return Traces({name: part for name, part in parts.items() if isinstance(part, Trace)})
-        saved = _with_current_names(saved)
-        require_kinds(saved, _SAVED, "the trace")
-        if not math.isfinite(saved["delta"]) or not 0.0 <= saved["penalty"] < math.inf:
-            raise ValueError(f"the trace has Δ = {saved['delta']:.3g} and penalty {saved['penalty']:.3g}")
-        scores = {row["penalty"]: (row["loss"], row["standard_error"]) for row in saved["penalty_scores"]}
-        steps = tuple(_step_from_dict(step) for step in saved["steps"])
-        later = {name: saved[name] for name in _SAVED_LATER if name in saved}
-        require_kinds(later, {name: _SAVED_LATER[name] for name in later}, "the trace")
-        later["n_reused_rows"] = later.pop("reused", 0)
-        task = saved.get("task")
-        if task is not None:
-            require_kinds(task, _SAVED_TASK, "what is left of the task")
-            task = TaskPredictability(**task)
-        return cls(steps, saved["stopped"], saved["delta"], saved["penalty"], scores, **later, task=task)
-
     @property
     def accepted_counts(self) -> str:
         """Counts of accepted directions: "2 of 3 spurious and 4 of 7 main-task directions"."""
@@ -211,61 +167,89 @@ class Trace:
             parts += [f"{sum(proper)} of {len(proper)} {name}"] if proper else []
         return f"{' and '.join(parts)} directions" if parts else "no direction"
 
+    def renamed(self, main: str, concepts: Mapping[str, str] | None = None) -> Trace:
+        """The same trace with other names of the labels; concepts that are not in `concepts` keep theirs."""
+        return replace(self, main=main, concept=(concepts or {}).get(self.concept, self.concept))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and words, ready for JSON."""
+        scores = [{"penalty": k, "loss": v[0], "standard_error": v[1]} for k, v in self.penalty_scores.items()]
+        return {
+            "concept": self.concept,
+            "concept_class": storable(self.concept_class),
+            "main": self.main,
+            "main_class": storable(self.main_class),
+            "steps": [step.to_dict() for step in self.steps],
+            "stopped": self.stopped,
+            "delta": self.delta,
+            "penalty": self.penalty,
+            "penalty_scores": scores,
+            "complete": self.complete,
+            "task": None if self.task is None else asdict(self.task),
+            "n_reused_rows": self.n_reused_rows,
+        }
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any]) -> Trace | Traces:
+        """Inverse of `to_dict`, here and of `Traces`."""
+        if "parts" in saved:
+            return Traces({name: cls(**_fields(part)) for name, part in saved["parts"].items()})
+        return cls(**_fields(saved))
+
+    def to_frame(self) -> Any:
+        """One line for each test, as a pandas DataFrame."""
+        import pandas as pd
+
+        lines = []
+        for step in self.steps:
+            verdict, tests = step.verdict, {"informative": step.verdict.informative, "specific": step.verdict.specific}
+            figures = {f"{name}_{kind}": getattr(test, kind) for name, test in tests.items() for kind in ("t", "p")}
+            losses = {f"{name}_loss": float(np.mean(verdict.losses[k])) for k, name in enumerate(("concept", "main"))}
+            place = {"outer": step.outer, "inner": step.inner, "role": verdict.role, "accepted": verdict.proper}
+            lines.append({**place, **figures, **losses, "delta": verdict.delta, "reason": verdict.reason})
+        return pd.DataFrame(lines)
+
+    def _repr_html_(self) -> str:
+        return str(self.to_frame()._repr_html_())
+
     def summary(self) -> str:
-        """The first and last test of each role, what was accepted, and why it stopped; short traces in full."""
-        if len(self.steps) <= MAX_SUMMARY_STEPS:
+        """A short trace in full; of a long one what was accepted, and why it stopped."""
+        if len(self) <= MAX_SUMMARY_STEPS:
             return str(self)
-        roles = [[i for i, step in enumerate(self.steps) if step.verdict.role == role] for role in LABEL]
-        return self._table(sorted({i for places in roles if places for i in (places[0], places[-1])}))
+        return "\n".join(filled(line, further="  ") for line in (f"accepted: {self.accepted_counts}", *self._legend()))
 
     def __str__(self) -> str:
-        return self._table(range(len(self.steps)))
-
-    def _table(self, shown: Sequence[int]) -> str:
-        """A table of some steps, with counts of those between them, and a legend."""
         head = f"{'':>7} {'direction':<10}{'informative: t':>16}{'p':>9}{'specific: t':>16}{'p':>9}  decision"
         lines = [head, "─" * len(head)]
-        for number, before in zip(shown, (-1, *shown), strict=False):
-            step, between = self.steps[number], number - before - 1
-            if between:
-                lines.append(f"{' ' * 8}… {between} more test{'s' if between > 1 else ''}")
-            verdict = step.verdict
+        for step in self.steps:
+            verdict: Verdict = step.verdict
+            tests: tuple[TTest, TTest] = (verdict.informative, verdict.specific)
+            figures = "".join(f"{test.t_text:>16}{test.p:>9.2g}" for test in tests)
             mark = "✓" if verdict.proper else "✗"
-            figures = "".join(f"{test.t_text:>16}{test.p:>9.2g}" for test in (verdict.informative, verdict.specific))
             lines.append(f"{mark} {step.place:<5} {verdict.role:<10}{figures}  {verdict.decision}")
             lines.append(filled(verdict.reason, " " * 8))
-        lines.append("─" * len(head))
-        if len(shown) < len(self.steps):
-            rounds = self.steps[-1].outer
-            lines.append(f"accepted: {self.accepted_counts}, in {rounds} rounds")
-            if rounds > 1:
-                lines.append("every round estimates the main-task directions anew")
-        return "\n".join([*lines, *(filled(line, further="  ") for line in self._legend())])
+        legend = ["informative: t < 0 beats chance", "specific: t < 0 speaks for spurious, t > 0 for main"]
+        return "\n".join([*lines, "─" * len(head), *(filled(line, further="  ") for line in legend + self._legend())])
 
     __repr__ = __str__
 
     def _legend(self) -> list[str]:
-        """What the statistics mean, and how the search ended."""
-        legend = ["informative: t < 0 beats chance", "specific: t < 0 speaks for spurious, t > 0 for main"]
-        if self.round_zero_note:
-            legend.append(f"round 0: {self.round_zero_note}")
-        legend.append(f"stopped: {self.stopped}")
+        """How the search ended."""
+        notes = [f"round 0: {self.round_zero_note}"] if self.round_zero_note else []
+        notes.append(f"stopped: {self.stopped}")
         if self.n_reused_rows:
-            legend.append(f"tested on {self.n_reused_rows:,} validation rows that are training rows as well")
-        return [*legend, f"penalty {self.penalty:g}, Δ = {self.delta:.3g}"]
+            notes.append(f"tested on {self.n_reused_rows:,} validation rows that are training rows as well")
+        return [*notes, f"penalty {self.penalty:g}, Δ = {self.delta:.3g}"]
 
-    def _markup(self) -> MarkupTable:
-        """The table of `__str__`, for notebooks and cards."""
-        head = ("step", "direction", "informative: t", "p", "specific: t", "p", "decision")
-        lines = []
-        for step in self.steps:
-            verdict, tests = step.verdict, (step.verdict.informative, step.verdict.specific)
-            figures = [figure for test in tests for figure in (test.t_text, f"{test.p:.2g}")]
-            lines.append((step.place, verdict.role, *figures, f"{verdict.decision}: {verdict.reason}"))
-        return MarkupTable(f"Tests of directions for {self.name}", head, tuple(lines), tuple(self._legend()))
 
-    def _repr_html_(self) -> str:
-        return self._markup().html()
+def _fields(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of `Trace` from what `to_dict` wrote."""
+    given, task = dict(saved), saved["task"]
+    given["steps"] = tuple(map(Step.from_dict, saved["steps"]))
+    scores = saved["penalty_scores"]
+    given["penalty_scores"] = {row["penalty"]: (row["loss"], row["standard_error"]) for row in scores}
+    given["task"] = None if task is None else TaskPredictability(**task)
+    return given
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +270,7 @@ class Traces:
         return cls(parts)
 
     def __len__(self) -> int:
-        return sum(len(trace) for trace in self.parts.values())
+        return sum(map(len, self.parts.values()))
 
     def __iter__(self) -> Iterator[Step]:
         return (step for trace in self.parts.values() for step in trace)
@@ -327,28 +311,25 @@ class Traces:
         """Plain numbers and words, ready for JSON."""
         return {"parts": {name: trace.to_dict() for name, trace in self.parts.items()}}
 
-    def summary(self) -> str:
-        """For each part what was accepted and why it stopped; short traces in full."""
-        if len(self) <= MAX_SUMMARY_STEPS:
-            return str(self)
-        return "\n".join(
-            f"{filled(_heading(name, trace))}\n{filled(f'accepted: {trace.accepted_counts}', '  ')}\n"
-            f"{filled(f'stopped: {trace.stopped}', '  ', '    ')}"
-            for name, trace in self.parts.items()
-        )
+    def to_frame(self) -> Any:
+        """One line for each test, as a pandas DataFrame whose first column names the trace."""
+        import pandas as pd
 
-    def __str__(self) -> str:
-        return "\n\n".join(f"{filled(_heading(name, trace))}\n{trace}" for name, trace in self.parts.items())
-
-    __repr__ = __str__
+        frames = [trace.to_frame().assign(trace=name) for name, trace in self.parts.items()]
+        frame = pd.concat(frames, ignore_index=True)
+        return frame[["trace", *frame.columns.drop("trace")]]
 
     def _repr_html_(self) -> str:
-        return "".join(trace._repr_html_() for trace in self.parts.values())
+        return str(self.to_frame()._repr_html_())
 
+    def summary(self) -> str:
+        """The summary of each part under its name."""
+        return "\n\n".join(f"{filled(name)}\n{trace.summary()}" for name, trace in self.parts.items())
 
-def _heading(name: str, trace: Trace) -> str:
-    whole = trace.concept_class is None and trace.main_class is None
-    return name if whole else f"{name} (each class against the rest)"
+    def __str__(self) -> str:
+        return "\n\n".join(f"{filled(name)}\n{trace}" for name, trace in self.parts.items())
+
+    __repr__ = __str__
 
 
 def task_removed_warning(steps: Iterable[Step], removed: int) -> str:
@@ -367,88 +348,6 @@ def task_removed_warning(steps: Iterable[Step], removed: int) -> str:
             "predict the main label predict the concept clearly better: what is removed may hold part of the task."
         )
     return ""
-
-
-_SAVED_TASK = dict.fromkeys(
-    ("before", "after", "chance", "p_before", "p_after", "fixed_before", "fixed_after", "level"), NUMBER
-)
-_SAVED_STEP = {
-    "outer": int,
-    "inner": int,
-    "role": str,
-    "proper": bool,
-    "informative": {...: NUMBER},
-    "specific": {...: NUMBER},
-    "delta": NUMBER,
-    "loss_concept": {...: MAYBE_NUMBER},
-    "loss_main": {...: MAYBE_NUMBER},
-    "reason": str,
-    "evaluations": int,
-    "solver": str,
-}
-#: Level of tests in files of the first versions, which do not say it.
-_FIRST_LEVEL = 0.05
-_CLASS = (str, *MAYBE_NUMBER)
-#: What files of the first versions do not have.
-_SAVED_LATER = {
-    "concept": str,
-    "concept_class": _CLASS,
-    "main": str,
-    "main_class": _CLASS,
-    "complete": bool,
-    "reused": int,
-}
-_SAVED = {
-    "steps": [_SAVED_STEP],
-    "stopped": str,
-    "delta": NUMBER,
-    "penalty": NUMBER,
-    "penalty_scores": [{"penalty": NUMBER, "loss": NUMBER, "standard_error": NUMBER}],
-}
-
-
-def _with_current_names(saved: dict[str, Any]) -> dict[str, Any]:
-    """A saved trace whose tests have their present names: "specific" was "own"."""
-    steps = saved.get("steps")
-    if not isinstance(steps, list):
-        return saved
-    renamed = [
-        {"specific" if name == "own" else name: part for name, part in step.items()} if isinstance(step, dict) else step
-        for step in steps
-    ]
-    return {**saved, "steps": renamed}
-
-
-def _test_from_dict(saved: dict[str, Any]) -> TTest:
-    test = TTest(**{"df" if name == "degrees" else name: value for name, value in saved.items()})
-    if not all(map(math.isfinite, (test.difference, test.error, test.t, test.p))) or not test.df > 0.0:
-        raise ValueError(f"a test has t = {test.t:.3g} and {test.df:.3g} degrees of freedom")
-    if not 0.0 <= test.p <= 1.0 or test.error < 0.0:
-        raise ValueError(f"a test has p = {test.p:.3g} and a standard error of {test.error:.3g}")
-    return test
-
-
-def _step_from_dict(saved: dict[str, Any]) -> Step:
-    role: Role = saved["role"]
-    if role not in LABEL:
-        raise ValueError(f"a direction is of role {brief(role, 40)!r}, and not of {' or '.join(LABEL)}")
-    if min(saved["outer"], saved["inner"], saved["evaluations"]) < 0:
-        raise ValueError("a step of the trace has a negative count")
-    losses = np.empty((2, 4))
-    if list(saved["loss_concept"]) != list(saved["loss_main"]) or len(saved["loss_main"]) != 4:
-        raise ValueError("the losses of a step are not those of four groups")
-    for label, name in ((CONCEPT, "loss_concept"), (MAIN, "loss_main")):
-        losses[label] = [np.nan if loss is None else loss for loss in saved[name].values()]
-    informative, specific = _test_from_dict(saved["informative"]), _test_from_dict(saved["specific"])
-    groups = tuple(saved["loss_main"])
-    level = saved.get("level", _FIRST_LEVEL)
-    require_kinds(level, NUMBER, "the level of a test")
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"the level of a test is {level:.3g}, and not between 0 and 1")
-    verdict = Verdict(
-        role, saved["proper"], informative, specific, saved["delta"], losses, groups, saved["reason"], level
-    )
-    return Step(saved["outer"], saved["inner"], verdict, saved["evaluations"], saved["solver"])
 
 
 def parts_of(trace: Any) -> Mapping[str, Trace]:

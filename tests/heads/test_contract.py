@@ -8,30 +8,18 @@ from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 
 from tests.optional import pandas as pd
-from unspur import JSE, SGD, heads
+from unspur import JSE, heads
 from unspur.datasets import make_toy
 from unspur.exceptions import LabelError, NotConvergedWarning, NotFiniteError
 from unspur.heads import AFR, DFR, ERM, SUBG
-from unspur.heads.base import SolverHead
 
-BY_SGD = {"solver": SGD(max_epochs=5)}
 SETTINGS = {"SUBG": {"random_state": 0}, "DFR": {"n_draws": 3, "random_state": 0}, "AFR": {"random_state": 0}}
-HEADS = [
-    *(kind(**SETTINGS.get(name, {})) for name, kind in heads.HEADS.items()),
-    *(kind(**BY_SGD, random_state=0) for kind in heads.HEADS.values() if issubclass(kind, SolverHead)),
-]
-IDS = [type(head).__name__ + ("-sgd" if isinstance(getattr(head, "solver", ""), SGD) else "") for head in HEADS]
-EXACT = [head for head, name in zip(HEADS, IDS, strict=True) if "sgd" not in name]
+HEADS = [kind(**SETTINGS.get(name, {})) for name, kind in heads.HEADS.items()]
 NEEDS_CONCEPT = tuple(kind for kind in heads.HEADS.values() if kind._needs_concept)
 
 
-@pytest.fixture(params=HEADS, ids=IDS)
+@pytest.fixture(params=HEADS, ids=lambda head: type(head).__name__)
 def head(request):
-    return clone(request.param)
-
-
-@pytest.fixture(params=EXACT, ids=lambda head: type(head).__name__)
-def exact(request):
     return clone(request.param)
 
 
@@ -79,7 +67,7 @@ def test_clone_and_repetition(head, toy):
     assert not hasattr(copy, "coef_")
     copy.fit(toy.Z, toy.y, concept=toy.concept)
     assert_array_equal(copy.coef_, head.coef_)
-    if isinstance(head.get_params().get("solver"), SGD) or isinstance(head, SUBG | DFR | AFR):
+    if isinstance(head, SUBG | DFR | AFR):
         other = clone(head).set_params(random_state=1).fit(toy.Z, toy.y, concept=toy.concept)
         assert not np.array_equal(other.coef_, head.coef_)
 
@@ -93,57 +81,57 @@ def test_it_follows_a_remover_in_a_pipeline(head, toy):
     assert pipe.score(toy.Z, toy.y) > 0.7
 
 
-def test_scale_and_offset_do_not_matter(exact):
+def test_scale_and_offset_do_not_matter(head):
     z, y, concept = birds(k=3)
-    exact.set_params(tol=1e-8)
-    probability = clone(exact).fit(z, y, concept=concept).predict_proba(z)
+    head.set_params(tol=1e-8)
+    probability = clone(head).fit(z, y, concept=concept).predict_proba(z)
     for factor, shift in ((1e-3, 0.0), (100.0, 50.0)):
         moved = factor * (z + shift)
-        assert_allclose(clone(exact).fit(moved, y, concept=concept).predict_proba(moved), probability, atol=1e-4)
-    heavier = clone(exact).set_params(penalty=1.0).fit(z, y, concept=concept).predict_proba(z)
+        assert_allclose(clone(head).fit(moved, y, concept=concept).predict_proba(moved), probability, atol=1e-4)
+    heavier = clone(head).set_params(penalty=1.0).fit(z, y, concept=concept).predict_proba(z)
     assert np.abs(heavier - probability).max() > 0.01  # control: the penalty does act
 
 
-def test_single_precision_files_and_frames(exact, tmp_path):
+def test_single_precision_files_and_frames(head, tmp_path):
     z, y, concept = birds(k=3)
-    expected = clone(exact).fit(z, y, concept=concept).coef_
+    expected = clone(head).fit(z, y, concept=concept).coef_
     single = z.astype(np.float32)
     np.save(tmp_path / "z.npy", single)
     mapped = np.load(tmp_path / "z.npy", mmap_mode="r")
     frame = pd.DataFrame(single, columns=list("abcdef"))
     for rows in (single, mapped, frame):
-        fitted = clone(exact).fit(rows, pd.Series(y), concept=pd.Series(concept))
+        fitted = clone(head).fit(rows, pd.Series(y), concept=pd.Series(concept))
         assert_allclose(fitted.coef_, expected, atol=1e-3)
     with pytest.raises(ValueError, match="feature names"):
         fitted.predict(frame.rename(columns={"a": "z"}))
 
 
-def test_rows_without_a_concept(exact):
+def test_rows_without_a_concept(head):
     z, y, concept = birds(k=2)
     gaps = concept.astype(object)
     gaps[::3] = None
-    fitted = clone(exact).fit(z, y, concept=gaps)
+    fitted = clone(head).fit(z, y, concept=gaps)
     kept = np.array([value is not None for value in gaps])
-    without = clone(exact).fit(z[kept], y[kept], concept=concept[kept])
-    everything = clone(exact).fit(z, y, concept=concept)
-    needed = isinstance(exact, NEEDS_CONCEPT)
+    without = clone(head).fit(z[kept], y[kept], concept=concept[kept])
+    everything = clone(head).fit(z, y, concept=concept)
+    needed = isinstance(head, NEEDS_CONCEPT)
     same, different = (without, everything) if needed else (everything, without)
-    if not isinstance(exact, SUBG | DFR):  # these draw rows by position
+    if not isinstance(head, SUBG | DFR):  # these draw rows by position
         assert_allclose(fitted.coef_, same.coef_, rtol=1e-4, atol=1e-5)
         assert np.abs(fitted.coef_ - different.coef_).max() > 1e-3
     marked = np.where(kept, concept, "?")
-    assert_array_equal(clone(exact).set_params(missing_concept="?").fit(z, y, concept=marked).coef_, fitted.coef_)
+    assert_array_equal(clone(head).set_params(missing_concept="?").fit(z, y, concept=marked).coef_, fitted.coef_)
 
 
-def test_weight_zero_is_absence(exact, toy):
+def test_weight_zero_is_absence(head, toy):
     weight = np.ones(len(toy.y))
     weight[:200] = 0
-    fitted = clone(exact).fit(toy.Z, toy.y, concept=toy.concept, sample_weight=weight)
+    fitted = clone(head).fit(toy.Z, toy.y, concept=toy.concept, sample_weight=weight)
     shuffled = toy.Z.copy()
     shuffled[:200] = np.random.default_rng(0).standard_normal((200, 6)) * 9
-    again = clone(exact).fit(shuffled, toy.y, concept=toy.concept, sample_weight=weight)
+    again = clone(head).fit(shuffled, toy.y, concept=toy.concept, sample_weight=weight)
     assert_allclose(again.coef_, fitted.coef_, atol=1e-6)
-    assert np.abs(clone(exact).fit(shuffled, toy.y, concept=toy.concept).coef_ - fitted.coef_).max() > 1e-2
+    assert np.abs(clone(head).fit(shuffled, toy.y, concept=toy.concept).coef_ - fitted.coef_).max() > 1e-2
 
 
 def test_a_failed_fit_leaves_no_trace(head, toy):
@@ -187,7 +175,7 @@ def test_scores_of_other_classes(toy):
         fitted.score(toy.Z, np.where(np.arange(600) < 60, np.nan, toy.y))
 
 
-def test_labels_that_cannot_be_used_are_named(exact, toy):
+def test_labels_that_cannot_be_used_are_named(head, toy):
     for bad, message in (
         ({"y": np.zeros(600)}, "one class only"),
         ({"y": toy.y[:-1]}, "599 labels for 600 rows"),
@@ -195,26 +183,26 @@ def test_labels_that_cannot_be_used_are_named(exact, toy):
         ({"sample_weight": (toy.y == 0).astype(float)}, "Class 1 of y has no row"),
     ):
         with pytest.raises(ValueError, match=message):
-            clone(exact).fit(toy.Z, **{"y": toy.y, "concept": toy.concept, **bad})
-    if isinstance(exact, NEEDS_CONCEPT):
+            clone(head).fit(toy.Z, **{"y": toy.y, "concept": toy.concept, **bad})
+    if isinstance(head, NEEDS_CONCEPT):
         with pytest.raises(LabelError, match="one class only"):
-            clone(exact).fit(toy.Z, toy.y, concept=np.zeros(600))
+            clone(head).fit(toy.Z, toy.y, concept=np.zeros(600))
         with pytest.raises(LabelError, match="no row with a positive weight and a known concept"):
-            clone(exact).fit(toy.Z, toy.y, concept=np.where(toy.y == 1, np.nan, toy.concept))
+            clone(head).fit(toy.Z, toy.y, concept=np.where(toy.y == 1, np.nan, toy.concept))
         with pytest.raises(ValueError, match="together"):
-            clone(exact).fit(toy.Z, toy.y, concept=toy.concept, X_val=toy.Z, y_val=toy.y)
+            clone(head).fit(toy.Z, toy.y, concept=toy.concept, X_val=toy.Z, y_val=toy.y)
 
 
 def test_a_wrong_parameter_is_named(head, toy):
-    for name, value in {"penalty": -1, "tol": 0, "max_iter": 0, "validation_fraction": 1.0}.items():
+    for name, value in {"penalty": -1, "tol": 0, "max_iter": 0}.items():
         with pytest.raises(ValueError, match=f"'{name}' parameter"):
             clone(head).set_params(**{name: value}).fit(toy.Z, toy.y, concept=toy.concept)
 
 
-def test_stopping_early_warns(exact, toy):
+def test_stopping_early_warns(head, toy):
     with pytest.warns(NotConvergedWarning, match="head was not solved"):
-        exact.set_params(max_iter=1, tol=1e-9).fit(toy.Z, toy.y, concept=toy.concept)
-    assert not exact.outcome_.converged
+        head.set_params(max_iter=1, tol=1e-9).fit(toy.Z, toy.y, concept=toy.concept)
+    assert not head.outcome_.converged
 
 
 def test_there_is_no_method_outside_this_suite():

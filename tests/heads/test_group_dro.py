@@ -1,16 +1,13 @@
-"""Group DRO: the exact solution against a generic convex solver, its optimality conditions, and the paper's SGD."""
+"""Group DRO: the exact solution against a generic convex solver, and its optimality conditions."""
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy.optimize import minimize
 from scipy.special import log_softmax
-from sklearn.base import clone
 
-from unspur import SGD
 from unspur.exceptions import NotConvergedWarning
 from unspur.heads import ERM, GroupDRO, GroupWeighted
-from unspur.solvers.sgd import RunningGroupWeights
 
 
 def rows(k=2, concepts=2, n=300, seed=0, dtype=float):
@@ -135,47 +132,3 @@ def test_a_gap_that_does_not_close_is_reported():
     with pytest.warns(NotConvergedWarning, match="duality gap"):
         head = GroupDRO(max_iter=1, tol=1e-9).fit(z, y, concept=concept)
     assert head.outcome_.gap > 1e-9
-
-
-def test_the_running_weights_of_a_batch():
-    adversary = RunningGroupWeights(np.array([0.5, 0.25, 0.25]), np.array([0.0, 1.0, 0.0]), 0.1)
-    weight = adversary(np.array([1.0, 3.0, 2.0]), np.array([0, 0, 1]))
-    raised = np.array([0.5 * np.exp(0.2), 0.25 * np.exp(0.3), 0.25])
-    expected = raised / raised.sum()
-    assert_allclose(adversary.q, expected)
-    assert_allclose(weight, [expected[0] / 2, expected[0] / 2, expected[1]])
-
-
-def test_sgd_comes_close_to_the_exact_solution():
-    z, y, concept = rows(n=2000)
-    settings = {"solver": SGD(learning_rate=0.03, patience=20), "penalty": 0.0, "random_state": 0}
-    exact = GroupDRO(penalty=1e-6).fit(z, y, concept=concept)
-    worst = {
-        head: group_losses(z, y, concept, head.coef_, head.intercept_).max()
-        for head in (GroupDRO(**settings).fit(z, y, concept=concept), ERM(**settings).fit(z, y), exact)
-    }
-    by_sgd, erm, best = worst.values()
-    assert best <= by_sgd < best + 0.3 * (erm - best)
-
-
-def test_the_step_size_acts_and_validation_rows_are_used():
-    z, y, concept = rows()
-    base = GroupDRO(solver=SGD(max_epochs=8), random_state=0)
-    coef = clone(base).fit(z, y, concept=concept).coef_
-    assert not np.allclose(clone(base).set_params(step_size=1.0).fit(z, y, concept=concept).coef_, coef)
-    val = rows(seed=1)
-    given = clone(base).fit(z, y, concept=concept, X_val=val[0], y_val=val[1], concept_val=val[2])
-    assert not np.allclose(given.coef_, coef)
-    # What it stops on is the loss of the worst group of those rows.
-    losses = group_losses(*val, given.coef_, given.intercept_)
-    assert_allclose(given.outcome_.objective, losses.max())
-    assert losses.max() > losses.mean() + 0.05
-
-
-def test_sgd_starts_from_erm():
-    z, y, concept = rows()
-    slow = {"solver": SGD(learning_rate=1e-3, max_epochs=1, patience=1), "penalty": 0.0}
-    erm, dro = (h(**slow, random_state=0).fit(z, y, concept=concept).coef_[0] for h in (ERM, GroupDRO))
-    balanced = GroupWeighted(**slow, random_state=0).fit(z, y, concept=concept).coef_[0]
-    # One epoch on top of one epoch; an epoch that starts from nothing, of group-balanced rows too, gets less far.
-    assert np.linalg.norm(dro) > 1.3 * max(np.linalg.norm(erm), np.linalg.norm(balanced))

@@ -10,7 +10,7 @@ from unspur import LEACE, RobustClassifier, load
 from unspur._data import decode_fit_arguments
 from unspur._validation import generator
 from unspur.datasets import make_toy
-from unspur.exceptions import InputError, UninformativeInferenceWarning
+from unspur.exceptions import UninformativeInferenceWarning
 from unspur.heads import ERM, GroupWeighted
 from unspur.heads.inference import PROBE_TOL, infer_concept
 from unspur.metrics import group_accuracy
@@ -116,8 +116,6 @@ def test_labels_that_are_too_few_to_predict_give_shares():
         for y in (0, 1):
             assert_allclose(found.probability[TOY.y == y].std(axis=0), 0.0, atol=0.02)
     assert inferred(TOY.Z, TOY.y, partly_known(300)).probability[TOY.y == 0].std() > 0.1  # control
-    with pytest.raises(InputError, match="needs solver='exact'"):
-        GroupWeighted(unknown="infer", solver="sgd").fit(TOY.Z, TOY.y, concept=partly_known(300))
 
 
 def test_a_group_without_labelled_rows_is_found_by_its_concept():

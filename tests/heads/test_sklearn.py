@@ -60,7 +60,7 @@ class AFRWithConcept(_WithConcept, AFR):
 
 def expected_failures(estimator):
     """Where rows are drawn at random, weights cannot stand for repetition."""
-    if isinstance(estimator, SUBG | DFR | AFR) or getattr(estimator, "solver", "exact") == "sgd":
+    if isinstance(estimator, SUBG | DFR | AFR):
         return {"check_sample_weight_equivalence_on_dense_data": "draws rows"}
     return {}
 
@@ -68,7 +68,6 @@ def expected_failures(estimator):
 @parametrize_with_checks(
     [
         ERMWithConcept(),
-        ERMWithConcept(solver="sgd", random_state=0),
         GroupWeightedWithConcept(),
         SUBGWithConcept(random_state=0),
         GroupDROWithConcept(),

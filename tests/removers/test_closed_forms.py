@@ -69,14 +69,6 @@ def test_splince_removes_the_concept_and_keeps_the_task_exactly(classes):
     assert np.abs(leace @ b - b).max() > 1e-3  # LEACE does not keep it
 
 
-def test_the_trace_names_the_class_not_its_form():
-    class Erasure(LEACE):
-        pass
-
-    z, _, concept = sample()
-    assert str(Erasure().fit(z, concept=concept).trace_).startswith("Erasure: 1 direction removed")
-
-
 def test_leace_changes_the_rows_least_in_their_own_norm():
     """Any other map that removes the covariance moves rows further, measured by Σ⁻¹."""
     z, _, concept = sample()
@@ -128,19 +120,6 @@ def test_several_concepts_are_removed_together():
     assert np.abs(np.cov(one.T, second)[:-1, -1]).max() > 1e-2  # one alone leaves the other
     array = LEACE().fit(z, concept=np.column_stack([first, second])).transform(z)
     assert_allclose(array, clean, atol=1e-10)
-
-
-def test_concepts_that_share_a_name_are_an_error_not_one_concept():
-    z, y, first = sample()
-    frame = pd.DataFrame(np.column_stack([first, y == 1]), columns=pd.Index([1, "1"], dtype=object))
-    for kind in ("class", "continuous"):
-        with pytest.raises(LabelError, match="Two concepts are called '1'"):
-            LEACE(concept_type=kind).fit(z, concept=frame)
-        with pytest.raises(LabelError, match="Two concepts are called 'a'"):
-            LEACE(concept_type=kind).fit(z, concept=frame.set_axis(["a", "a"], axis=1))
-        with pytest.raises(LabelError, match="no columns"):
-            LEACE(concept_type=kind).fit(z, concept=frame[[]])
-    assert LEACE().fit(z, concept=frame.set_axis(["1", "2"], axis=1)).spurious_.dim == 2
 
 
 def test_numbers_need_to_be_called_numbers():
@@ -347,35 +326,6 @@ def test_similar_concepts_are_not_mistaken_for_a_task_that_shares_their_directio
     assert two.trace_.condition < 3
 
 
-@pytest.mark.parametrize("method", [LEACE, SAL, SPLINCE, RLACE])
-@pytest.mark.parametrize("seed", range(5))
-def test_a_concept_of_one_class_in_the_rows_that_count_is_not_found_in_their_rounding(method, seed):
-    """Far from zero, what rounding leaves of rows and of a constant is as large as it gets, and goes together."""
-    z, y, concept = sample(n=200, seed=seed, offset=1e8)
-    weight = np.random.default_rng(seed).uniform(0.5, 2.0, 200)
-    assert method().fit(z, y, concept=concept, sample_weight=weight).spurious_.dim == 1  # control
-    with pytest.warns(NothingRemovedWarning, match="no covariance|equal"):
-        none = method().fit(z, y, concept=concept, sample_weight=weight * concept)
-    assert none.spurious_.dim == 0
-
-
-@pytest.mark.filterwarnings("ignore::unspur.exceptions.IllConditionedWarning")
-@pytest.mark.parametrize("spread", [1e-12, 3e-14, 1e-15])  # the last one is a few times the last digit
-@pytest.mark.parametrize("size", [1.0, 1.7e9])
-@pytest.mark.parametrize("d", [5, 300])
-def test_a_column_that_varies_in_its_last_digits_is_cleaned_as_well(d, size, spread):
-    rng = np.random.default_rng(0)
-    concept = np.arange(200) % 2
-    z = rng.standard_normal((200, d))
-    z[:, 2] = size * (1.0 + spread * (rng.standard_normal(200) + 3.0 * concept))
-
-    def correlation(rows):
-        return abs(np.corrcoef(rows[:, 2] - rows[0, 2], concept)[0, 1])
-
-    assert correlation(z) > 0.8
-    assert correlation(LEACE().fit(z, concept=concept).transform(z)) < 0.1
-
-
 def with_dead_columns(z, concept, dead, size):
     """The rows with columns that have died down to this size, as units of a network do, but are not constant."""
     rows = z - z.mean(axis=0)
@@ -388,59 +338,22 @@ def with_dead_columns(z, concept, dead, size):
 @pytest.mark.parametrize(("n", "d"), [(600, 20), (50, 60), (200, 300)])
 @pytest.mark.parametrize("share", [0.2, 0.5])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_columns_that_have_died_are_not_blown_up(method, n, d, share, dtype):
+def test_columns_that_have_died_are_left_alone(method, n, d, share, dtype):
     z, y, concept = sample(n=n, d=d)
     dead = np.arange(d) < share * d
     rows = with_dead_columns(z, concept, dead, 1e-33).astype(dtype)
     remover = method().fit(rows, y, concept=concept)
     clean = remover.transform(rows)
-    assert np.all(remover.removal_.right[dead] == 0)
-    mean, scale = rows.mean(axis=0, dtype=np.float64), rows.std(axis=0, dtype=np.float64)
+    assert_allclose(clean[:, dead], rows[:, dead], rtol=1e-12)
+    live, mean, scale = ~dead, rows.mean(axis=0, dtype=np.float64), rows.std(axis=0, dtype=np.float64)
 
     def covariance(columns, label):
-        return (label - label.mean()) @ ((columns - mean) / scale) / n
+        return (((label - label.mean()) @ (columns - mean)) / scale / n)[live]
 
     assert np.abs(covariance(clean, concept)).max() < 1e-5 < 0.1 < np.abs(covariance(rows, concept)).max()
-    if method is SPLINCE:
-        for task in (y == 1, y == 2):
-            assert_allclose(covariance(clean, task), covariance(rows, task), atol=1e-5)
     rounded = rows.copy()
-    rounded[:, dead] = 0  # as in float16
-    assert_allclose(remover.transform(rounded), clean, atol=1e-30)
-
-
-@pytest.mark.parametrize("method", [LEACE, SPLINCE])
-@pytest.mark.parametrize(("n", "d", "left"), [(600, 8, 0.1), (200, 300, 0.6)])
-def test_a_concept_that_a_tiny_column_tells_is_removed_from_new_rows_too(method, n, d, left):
-    """`left` is the error of an estimate from so few rows, whatever the size of the column."""
-    rng = np.random.default_rng(0)
-
-    def draw(n):
-        concept, y = rng.integers(2, size=n), rng.integers(2, size=n)
-        z = rng.standard_normal((n, d))
-        z[:, 1] += y
-        z[:, 0] = 1e-20 * (z[:, 0] + 4.0 * concept)
-        return z.astype(np.float32), y, concept
-
-    (z, y, concept), (new, _, other) = draw(n), draw(4000)
-    with pytest.warns(IllConditionedWarning, match=rf"1 of {d} columns vary .*numbers 0\)"):
-        clean = method().fit(z, y, concept=concept).transform(new)
-    assert abs(np.corrcoef(new[:, 0], other)[0, 1]) > 0.8
-    assert abs(np.corrcoef(1e20 * clean[:, 0].astype(np.float64), other)[0, 1]) < left
-
-
-@pytest.mark.parametrize("d", [8, 300])
-def test_dead_columns_are_treated_alike_in_parts(d):
-    z, _, concept = sample(n=400, d=d)
-    rows = with_dead_columns(z, concept, np.arange(d) < 3, 1e-30)
-    whole = LEACE().fit(rows, concept=concept).removal_
-    steps = LEACE().partial_fit(rows[:150], concept=concept[:150]).partial_fit(rows[150:], concept=concept[150:])
-    parts = [LEACE().fit(rows[part], concept=concept[part]) for part in (slice(0, 150), slice(150, None))]
-    for one in (steps.removal_, parts[0].merge(parts[1]).removal_):
-        assert_allclose(one.right, whole.right, atol=1e-9)
-        assert_allclose(one.left[3:], whole.left[3:], atol=1e-9)
-        assert_allclose(one.left[:3] * 1e30, whole.left[:3] * 1e30, atol=1e-9)
-    assert np.all(whole.right[:3] == 0)
+    rounded[:, dead] = 1.0  # a unit that comes to life
+    assert_allclose(remover.transform(rounded)[:, live], clean[:, live], atol=1e-12)
 
 
 @pytest.mark.parametrize("constant", [0.1, 1 / 3, -7e-5, 1.7e18])
@@ -550,22 +463,6 @@ def test_numbers_far_from_zero_are_removed(method, spread):
     assert np.corrcoef(Z[:, 0], centred)[0, 1] > 0.6  # the control
 
 
-@pytest.mark.parametrize(
-    ("unit", "origin", "message"),
-    [
-        (1e-7, 1.7e9, r"concept varies by .* around 1700000000.*Subtract what they have in common"),
-        (1e200, 0.0, r"concept has numbers of the order of \de\+200.*Rescale"),
-        (1e-200, 0.0, r"concept has numbers of the order of \de-200.*Rescale"),
-    ],
-)
-def test_numbers_that_cannot_be_squared_or_have_no_digits_are_refused_in_words(unit, origin, message):
-    Z = np.random.default_rng(0).normal(size=(600, 6))
-    with pytest.raises(LabelError, match=message):
-        LEACE(concept_type="continuous").fit(Z, concept=unit * Z[:, 0] + origin)
-    for fine in (1e-150, 1e150):
-        assert LEACE(concept_type="continuous").fit(Z, concept=fine * Z[:, 0]).spurious_.dim == 1
-
-
 def test_a_number_may_be_the_same_in_all_rows_of_a_batch():
     rng = np.random.default_rng(0)
     number = 0.1 * np.sort(rng.integers(0, 6, 600))
@@ -587,15 +484,3 @@ def test_a_number_may_be_the_same_in_all_rows_of_a_batch():
         LEACE(concept_type="continuous").partial_fit(Z, concept=same)
     with pytest.raises(LabelError, match="same number in all rows"):  # the control: these are all rows
         LEACE(concept_type="continuous").fit(Z, concept=same)
-    with pytest.raises(LabelError, match="about the rounding error of numbers of that size"):
-        LEACE(concept_type="continuous").partial_fit(Z, concept=1e15 + rng.integers(0, 6, 600))
-
-
-def test_a_certificate_does_not_measure_a_number_that_is_the_same_in_all_rows():
-    rng = np.random.default_rng(0)
-    Z, y = rng.normal(size=(400, 4)), rng.integers(2, size=400)
-    numbers = {"age": Z[:, 1] + rng.normal(size=400), "size": Z[:, 2] + rng.normal(size=400)}
-    leace = LEACE(concept_type="continuous").fit(Z, y, concept=numbers)
-    found = leace.certificate(rng.normal(size=(100, 4)), y[:100], {"age": np.full(100, 0.1), "size": Z[:100, 2]})
-    assert any(note.startswith("age: not measured. concept is the same number") for note in found.notes)
-    assert list(found.numbers) == list(found.covariance_left) == ["size"]

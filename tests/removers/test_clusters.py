@@ -78,14 +78,13 @@ def test_clusters_of_one_row_give_the_tests_of_independent_rows(rng):
     columns = RowLabels.of(y, s, fold=1 + np.arange(400) % 3)
     rows, directions, centre = MemoryRows(Z, columns), rng.normal(size=(3, 6)), np.zeros(6)
     single = HeldOutClusters.of(np.arange(400), columns.cell, columns.weight, by_group=True)
-    for scalars in ("held_out", "training"):
-        plain, clustered = (
-            tests.test("spurious", tests.losses(rows, CellCounts.of(rows), directions, centre))
-            for tests in (DirectionTests(scalars=scalars), DirectionTests(scalars=scalars, clusters=single))
-        )
-        assert_allclose(clustered.losses, plain.losses, rtol=1e-10)
-        for one, other in ((clustered.specific, plain.specific), (clustered.informative, plain.informative)):
-            assert_allclose([one.t, one.df], [other.t, other.df], rtol=1e-6)
+    plain, clustered = (
+        tests.test("spurious", tests.losses(rows, CellCounts.of(rows), directions, centre))
+        for tests in (DirectionTests(), DirectionTests(clusters=single))
+    )
+    assert_allclose(clustered.losses, plain.losses, rtol=1e-10)
+    for one, other in ((clustered.specific, plain.specific), (clustered.informative, plain.informative)):
+        assert_allclose([one.t, one.df], [other.t, other.df], rtol=1e-6)
 
 
 def test_copies_add_nothing_to_a_test(rng):
@@ -226,7 +225,7 @@ def test_splitters_by_cluster_and_generators(rng):
 
 def test_too_few_clusters_are_refused_in_words(rng):
     Z, y, s, cluster = draw(rng, 20, 30)
-    with pytest.raises(GroupSizeError, match=r"\(y=0, concept=0\) lies in 1, .*clusters.*at least 2 in each.*cv=5"):
+    with pytest.raises(GroupSizeError, match=r"\(y=0, concept=0\) lies in 1, .*clusters.*at least 2 in each.*cv 5"):
         JSE(cv=0.2, random_state=0).fit(Z, y, concept=s, clusters=cluster)
     with pytest.raises(GroupSizeError, match="they lie in 1 clusters"):
         INLP(random_state=0).fit(Z, y, concept=s, clusters=0 * cluster)
@@ -237,7 +236,7 @@ def test_too_few_clusters_are_refused_in_words(rng):
 
 def test_a_number_of_clusters_that_is_too_small_is_not_rounded_up(rng):
     Z, y, s, cluster = draw(rng, 8, 30)
-    with pytest.raises(GroupSizeError, match=r"lies in 1\.9 \(effective, of different sizes\).* at least 2"):
+    with pytest.raises(GroupSizeError, match=r"lies in 1\.9 .* at least 2"):
         JSE(random_state=0).fit(Z[1:], y[1:], concept=s[1:], clusters=cluster[1:])
 
 

@@ -14,7 +14,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from tests.optional import pandas as pd
-from unspur import ERM, INLP, JSE, LEACE, RLACE, SAL, SPLINCE, PaperVariant
+from unspur import ERM, INLP, JSE, LEACE, SAL, SPLINCE
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError
 
@@ -45,14 +45,10 @@ class WithConcept:
 
 
 class JSEWithConcept(WithConcept, JSE):
-    pass
+    test_weighting = "plain"  # the checks have few rows
 
 
 class INLPWithConcept(WithConcept, INLP):
-    pass
-
-
-class RLACEWithConcept(WithConcept, RLACE):
     pass
 
 
@@ -81,9 +77,8 @@ FOLDS_BY_ROW = {"check_sample_weight_equivalence_on_dense_data": "folds are draw
 
 @parametrize_with_checks(
     [
-        JSEWithConcept(**FAST, variant=PaperVariant(tests="plain")),
+        JSEWithConcept(**FAST),
         INLPWithConcept(**FAST),
-        RLACEWithConcept(),
         LEACEWithConcept(),
         SALWithConcept(),
         SPLINCEWithConcept(),
@@ -203,9 +198,3 @@ def test_rows_may_be_an_arrow_table(toy, estimator):
         getattr(named, use)(table.select(list(columns)[::-1]))
     with pytest.raises(InputError, match="X holds text"):
         clone(estimator).fit(arrow.table({**columns, "unit_3": ["a"] * len(toy.y)}), toy.y, concept=toy.concept)
-
-
-def test_a_column_may_be_called_like_an_attribute_of_tables(toy):
-    frame = pd.DataFrame(toy.Z, columns=["feature_names", "column_names", *map(str, range(6))])
-    leace = LEACE().fit(frame, concept=toy.concept)
-    assert list(leace.feature_names_in_) == list(frame.columns)

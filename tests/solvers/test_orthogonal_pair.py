@@ -294,23 +294,6 @@ def test_random_starts_on_other_families():
     assert single > 40  # control: one random start is often worse
 
 
-def test_of_two_starts_the_model_cannot_tell_apart_the_lower_is_followed():
-    two, differ = 0, 0
-    for seed in range(100):
-        rows, weighting, space = hard_problem(seed)
-        slopes = PairLosses(rows, space.spectrum, (weighting,)).at_zero()[1][0]
-        slopes[:-2] = space.project(slopes[:-2].reshape(2, -1)).ravel()
-        starts = best_of_model(space, slopes)
-        if len(starts) < 2:
-            continue
-        two += 1
-        ends = [minimum_from(x, rows, weighting, space) for x in starts]
-        assert solve_pair(rows, weighting, space).outcome.objective <= min(ends) + 1e-8
-        differ += max(ends) > min(ends) + 1e-4
-    assert two > 10
-    assert differ > 3  # control: one of the two alone would be wrong
-
-
 def test_solutions_of_neighbouring_problems_save_time_and_change_nothing():
     """As in the inner loop: one direction of the main task after the other is taken away."""
     spent = {"cold": 0, "near": 0}

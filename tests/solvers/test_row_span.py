@@ -110,12 +110,12 @@ def test_components_outside_the_span_of_the_training_rows_stay():
 @pytest.mark.parametrize("fit", ["JSE", "LEACE", "SAL", "INLP", "RLACE", "RobustClassifier", "GroupDRO"])
 def test_no_matrix_of_features_by_features_is_formed(fit):
     estimator = {
-        "JSE": JSE(max_pairs=2, random_state=0),
+        "JSE": JSE(max_spurious=1, max_main=1, random_state=0),
         "LEACE": LEACE(),
         "SAL": SAL(),
         "INLP": INLP(max_directions=1, random_state=0),
         "RLACE": RLACE(),
-        "RobustClassifier": RobustClassifier(JSE(max_pairs=2, random_state=0), random_state=0),
+        "RobustClassifier": RobustClassifier(JSE(max_spurious=1, max_main=1, random_state=0), random_state=0),
         "GroupDRO": GroupDRO(),
     }[fit]
     Z, y, concept = narrow(n=240, d=20_000)

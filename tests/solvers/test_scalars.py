@@ -1,7 +1,5 @@
 """Two-scalar fits against scikit-learn, and the leave-one-out step against refitting for every row."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -9,9 +7,9 @@ from sklearn.linear_model import LogisticRegression
 
 from unspur.criteria import DirectionTests
 from unspur.datasets import make_toy
-from unspur.rows import CONCEPT, MAIN, MemoryRows, RowLabels
+from unspur.rows import MemoryRows, RowLabels
 from unspur.solvers import held_out_losses
-from unspur.solvers.held_out_losses import ColumnScore, fit_scalars
+from unspur.solvers.held_out_losses import HeldOutLosses, LeaveOneOut, fit_scalars
 from unspur.solvers.statistics import CellCounts
 
 
@@ -19,8 +17,17 @@ def fitted(z, y, concept, balance="none", weight=None):
     rows = MemoryRows(z, RowLabels.of(y, concept, weight))
     counts = CellCounts.of(rows)
     weighting = counts.weighting(counts.without(None), balance)
-    labels = np.array([CONCEPT, MAIN])
-    return rows, weighting, fit_scalars(rows, ColumnScore(0, 1), labels, weighting)
+    return rows, weighting, fit_scalars(rows, weighting)
+
+
+def without_each_row(x, y, concept, balance="group"):
+    """Losses of each row by the fit without it, and by the fit with it, shape (2, n)."""
+    rows, weighting, fit = fitted(x[:, None], y, concept, balance)
+    weight = np.bincount(2 * y + concept, weights=rows.sum(lambda block: weighting(block)), minlength=4)
+    weight = weight if balance == "group" else weight.sum(keepdims=True)
+    losses = HeldOutLosses(fit, LeaveOneOut.of(rows, fit, weighting, weight), np.zeros((2, 2)))
+    t = fit.gamma[:, None] * fit.standardise(x[None]) + fit.intercept[:, None]
+    return rows.sum(losses.losses), np.logaddexp(0, t) - np.stack([concept, y]) * t
 
 
 def test_scalars_equal_those_of_logistic_regression():
@@ -54,11 +61,8 @@ def test_a_constant_score_predicts_nothing_and_breaks_nothing():
 def test_leaving_one_out_agrees_with_refitting_without_each_row():
     toy = make_toy(240, d=2, rho=0.7, random_state=3)
     z, n = toy.Z, 240
-    for by_group, balance in ((True, "group"), (False, "none")):
-        rows = MemoryRows(z[:, :1], RowLabels.of(toy.y, toy.concept, fold=np.ones(n, dtype=int)))
-        model = DirectionTests(by_group=by_group)._leave_one_out(rows, CellCounts.of(rows), (0, 0))
-        fast = rows.sum(model.losses)
-        in_sample = rows.sum(replace(model, without=None).losses)
+    for balance in ("group", "none"):
+        fast, in_sample = without_each_row(z[:, 0], toy.y, toy.concept, balance)
         slow = np.empty((2, n))
         for i in range(n):
             keep = np.arange(n) != i
@@ -86,11 +90,10 @@ def test_leaving_one_out_of_a_small_group_is_not_flattered(size):
         extra = np.r_[extra, 0, 0, 0]
         n = len(y)
         x = concept + rng.standard_normal(n)
-        rows = MemoryRows(x[:, None], RowLabels.of(y, concept, fold=np.ones(n, dtype=int)))
-        model = DirectionTests()._leave_one_out(rows, CellCounts.of(rows), (0, 0))
         small = np.flatnonzero(extra)
-        fast.append(rows.sum(model.losses)[:, small])
-        with_it.append(rows.sum(replace(model, without=None).losses)[:, small])
+        of_rows, in_sample = without_each_row(x, y, concept)
+        fast.append(of_rows[:, small])
+        with_it.append(in_sample[:, small])
         both = np.column_stack([x, x])
         for i in small:
             keep = np.arange(n) != i

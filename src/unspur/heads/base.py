@@ -1,9 +1,8 @@
-"""Base classes of heads: checks, predictions, and the two solvers of a weighted fit."""
+"""Base classes of heads: checks, predictions, and weighted fits."""
 
 from __future__ import annotations
 
 import copy
-from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,34 +21,25 @@ from unspur._resources import one_thread_if_small
 from unspur._typing import Array, FloatArray, IntArray
 from unspur._validation import (
     MISSING,
-    NON_TEXT_NAMES_ATTR,
     check_rows,
     checked_weights,
     generator,
     keyword_only_after_y,
     require_finite,
     restore_on_failure,
-    sgd_settings,
 )
 from unspur.exceptions import ArgumentError, LabelError
 from unspur.labels import ClassLabel, class_label, main_column, require_no_missing
-from unspur.options import SGD, SOLVER
 from unspur.removers.seen_rows import hash_finite_rows
 from unspur.rows import backend_of, to_host
 from unspur.solvers.coordinates import LogisticCoordinates, RowSpan
-from unspur.solvers.few_rows import MIN_WEIGHT_DECAY, FewRows
 from unspur.solvers.logistic import (
     FitOutcome,
     HeldOutLogits,
-    LinearLogits,
     LinearModel,
-    cell_losses,
-    n_logits,
     solve_softmax,
     solve_softmax_many,
 )
-from unspur.solvers.sgd import BatchWeights, Watch, solve_softmax_by_sgd, uniform_weights
-from unspur.solvers.statistics import Moments
 
 #: Default penalty, in units of the mean variance of the rows: enough for separable classes to have a solution.
 DEFAULT_PENALTY = 0.01
@@ -59,7 +49,7 @@ DEFAULT_PENALTY = 0.01
 class HeadData:
     """Training and validation rows, and the classes behind the codes.
 
-    With a `span`, rows are in its coordinates; `few_rows` has the rows to train on if they are wide and of two classes.
+    With a `span`, rows are in its coordinates.
     `shared` caches what fits of one head with different penalties have in common: draws and reweighted rows, by name.
     `notes` are for the reader.
     """
@@ -69,7 +59,6 @@ class HeadData:
     classes: Array
     concept_classes: tuple[Any, ...] | None
     span: RowSpan | None = None
-    few_rows: FewRows | None = None
     notes: tuple[str, ...] = ()
     shared: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -79,22 +68,18 @@ class HeadData:
             self.shared[name] = make()
         return self.shared[name]
 
-    def for_exact_fits(self, head: Head, smallest_penalty: float) -> HeadData:
-        """The rows prepared for exact fits of a head: wide ones as `few_rows`, or in coordinates of their span."""
+    def in_span_coordinates(self, head: Head) -> HeadData:
+        """Wide rows in coordinates of the span of those that a head is trained on."""
         train, validation = self.train, self.validation
-        if train.removal is not None or train.stacked_sets or not head._is_exact:
+        if train.removal is not None or train.stacked_sets:
             return self
         sets = [train] if validation is None or not head._trains_on_validation else [train, validation]
-        if head._solves_few_rows and train.n_classes == 2 and smallest_penalty >= MIN_WEIGHT_DECAY:
-            few_rows = self.few_rows or FewRows.of(sets[-1].X)
-            if few_rows is not None:
-                return replace(self, few_rows=few_rows)
         span, inside = RowSpan.of(*(rows.X for rows in sets), live=[rows.contributes for rows in sets])
         if span is None:
-            return self if head._solves_few_rows else replace(self, few_rows=None)
+            return self
         if validation is not None:
             validation = replace(validation, X=inside[1] if len(sets) == 2 else span.coordinates(validation.X))
-        return replace(self, train=replace(train, X=inside[0]), validation=validation, span=span, few_rows=None)
+        return replace(self, train=replace(train, X=inside[0]), validation=validation, span=span)
 
 
 def decode_head_arguments(
@@ -136,7 +121,7 @@ def with_duplicates_as_clusters(head: Head, rows: LabelledData) -> LabelledData:
     """The rows with copies of a row as clusters, so that a split keeps them together; given clusters stay."""
     if rows.clusters is not None:
         return rows
-    return rows.with_duplicate_clusters(hash_finite_rows(head, rows.X).hashes)
+    return rows.with_duplicate_clusters(hash_finite_rows(head, rows.X)[0])
 
 
 def _one_column(y: Any, name: str) -> Any:
@@ -154,21 +139,17 @@ def _one_column(y: Any, name: str) -> Any:
 #: Replacements of {shared_parameters} and {shared_attributes} in the docstrings of heads.
 _SHARED_DOCS = {
     "{shared_parameters}": """penalty : float, default=0.01
-        Penalty λ in units of the mean variance of the training rows (absolute for SGD). This is their total variance
-        divided by the number of directions in which they vary (at most n − 1 for n rows). Rotations and constant
-        columns therefore change nothing.
-    solver : "exact", "sgd" or SGD, default="exact"
-        Solve to `tol`, or train by the paper's minibatch SGD with early stopping on held-out rows.
+        Penalty λ in units of the mean variance of the training rows. This is their total variance divided by the number
+        of directions in which they vary (at most n − 1 for n rows). Rotations and constant columns therefore change
+        nothing.
     missing_concept : scalar or None, default=None
         Value of `concept` that means "not known", besides NaN and None.
-    validation_fraction : float, default=0.2
-        Share of every group that SGD holds out for early stopping when no X_val is passed.
     tol : float, default=1e-6
-        Relative gradient norm at which the exact solver stops.
+        Relative gradient norm at which the solver stops.
     max_iter : int, default=1000
-        Most iterations of the exact solver.
+        Most iterations of the solver.
     random_state : int, RandomState or None, default=None
-        Seed for subsampling, the SGD hold-out set and minibatches.""",
+        Seed for what is drawn at random.""",
     "{shared_attributes}": """coef_, intercept_ : arrays of shape (k, d) and (k,)
         k = 1 for two classes, else one row per class.
     classes_ : array
@@ -176,7 +157,7 @@ _SHARED_DOCS = {
     outcome_ : FitOutcome
         Whether the solver converged, why it stopped, and what it cost.
     n_iter_ : int
-        Number of objective evaluations (not iterations), or epochs of SGD.""",
+        Number of objective evaluations (not iterations).""",
 }
 
 
@@ -267,11 +248,10 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
 class Head(LinearClassifier):
     """Base of the heads: linear logits ``x coefᵀ + intercept`` for a main label of two or more classes.
 
-    A subclass implements ``_train(data, rng)``, which returns the fitted `LinearModel`. Its `__init__` sets the
-    parameters of `_parameter_constraints`, as that of `SolverHead` does. Class flags say what it needs, and have
-    comments below: `_needs_concept`, `_uses_concept_val`, `_trains_on_validation`, `_solves_few_rows`,
-    `_infers_concept` and `_balance`. It is registered by one line in ``_registry.py``, or by an entry point of another
-    package. A grid of its own goes to `unspur.selection.GRIDS`.
+    A subclass that is a single weighted regression sets `_balance`; others implement ``_train(data, rng)``, which
+    returns the fitted `LinearModel`. Class flags say what it needs, and have comments below: `_needs_concept`,
+    `_uses_concept_val`, `_trains_on_validation`, `_holds_rows_out` and `_infers_concept`. It is registered by one line
+    in ``_registry.py``, or by an entry point of another package. A grid of its own goes to `unspur.selection.GRIDS`.
     """
 
     # Arguments of `fit` are routed through pipelines and searches without a request for each. Validation rows are not:
@@ -292,8 +272,8 @@ class Head(LinearClassifier):
     _uses_concept_val: ClassVar[bool] = True
     #: Whether the head is trained on validation rows, if there are any, besides the training rows or "alone".
     _trains_on_validation: ClassVar[Literal["alone", "besides"] | None] = None
-    #: Whether the head can be solved by `FewRows`.
-    _solves_few_rows: ClassVar[bool] = True
+    #: Whether a fit without validation rows holds some of its rows out.
+    _holds_rows_out: ClassVar[bool] = False
     #: Whether training rows without a concept take part, with an inferred one.
     _infers_concept: ClassVar[bool] = False
     #: For a head that is a single weighted regression: whether rows or groups have equal weight. None for others.
@@ -302,27 +282,29 @@ class Head(LinearClassifier):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "penalty": [Interval(Real, 0, None, closed="left")],
         "missing_concept": MISSING,
-        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
         "tol": [Interval(Real, 0, None, closed="neither")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "random_state": ["random_state"],
     }
 
-    penalty: float
-    missing_concept: Any
-    validation_fraction: float
-    tol: float
-    max_iter: int
-    random_state: Any
-
     concept_classes_: tuple[Any, ...]
     outcome_: FitOutcome
     n_iter_: int
 
-    @property
-    def _is_exact(self) -> bool:
-        """Whether the solution is independent of the coordinates of the rows, as that of SGD is not."""
-        return SGD.of(getattr(self, "solver", "exact")) is None
+    def __init__(
+        self,
+        *,
+        penalty: float = DEFAULT_PENALTY,
+        missing_concept: Any = None,
+        tol: float = 1e-6,
+        max_iter: int = 1000,
+        random_state: Any = None,
+    ):
+        self.penalty = penalty
+        self.missing_concept = missing_concept
+        self.tol = tol
+        self.max_iter = max_iter
+        self.random_state = random_state
 
     @property
     def _is_single_regression(self) -> bool:
@@ -331,16 +313,11 @@ class Head(LinearClassifier):
         Such a head is solved after a removal without transformed rows (`LabelledData.removal`), and in all folds side
         by side.
         """
-        return self._balance is not None and self._is_exact
+        return self._balance is not None
 
     def _training_view(self, rows: LabelledData) -> LabelledData:
         """The rows as the head sees them: with inferred groups, or without a concept if it needs none."""
         return rows.with_inferred_groups() if self._needs_concept else rows.without_concept()
-
-    @property
-    def _holds_rows_out(self) -> bool:
-        """Whether a fit without validation rows holds some of its rows out, as SGD does to stop early."""
-        return not self._is_exact
 
     def _prepared(self, data: HeadData) -> HeadData:
         """The rows for a head that holds some out itself: with inferred concepts, and copies of a row kept together."""
@@ -400,7 +377,7 @@ class Head(LinearClassifier):
         validation = fit_arguments(X_val, y_val, concept_val, sample_weight_val)
         with restore_on_failure(self), one_thread_if_small(X):
             self._validate_params()
-            self._fit_decoded(self._decoded(self, train, validation).for_exact_fits(self, self.penalty))
+            self._fit_decoded(self._decoded(self, train, validation).in_span_coordinates(self))
         return self
 
     def _decoded(self, estimator: BaseEstimator, train: dict[str, Any], validation: dict[str, Any]) -> HeadData:
@@ -427,34 +404,33 @@ class Head(LinearClassifier):
         self.outcome_, self.n_iter_ = model.outcome, model.outcome.evaluations
         model.outcome.warn_unless_converged()
 
-    @abstractmethod
     def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
         """Train on `data.train` (and `data.validation`, if rows were passed) and return the model.
 
+        Here the single regression with this `_balance`; other heads override this.
+
         `LabelledData` has groups and their weights (`group`, `group_weights`, `weighting`), a held-out share (`split`),
         groups of equal size (`subsample_groups`) and the same rows with other weights (`reweighted`). `data.cached`
-        keeps what all penalties of a path share. `_exact` solves a weighted logistic regression.
+        keeps what all penalties of a path share. `_regression` solves a weighted logistic regression.
         """
+        del rng
+        if self._balance is None:
+            raise NotImplementedError(f"{type(self).__name__} needs _balance or a _train of its own.")
+        return self._regression(data.train, balanced=self._balance == "groups")
 
-    def _exact(
+    def _regression(
         self,
-        data: HeadData,
         rows: LabelledData,
         *,
         balanced: bool = False,
         penalty: float | None = None,
         origin: LinearModel | None = None,
     ) -> LinearModel:
-        """Logistic regression of rows of `data`, reweighted; a penalty other than that of the head may be given.
+        """Logistic regression of reweighted rows; a penalty other than that of the head may be given.
 
-        `origin` is as in `solve_softmax`, for heads that do not solve few rows.
+        `origin` is as in `solve_softmax`.
         """
         penalty = self.penalty if penalty is None else penalty
-        if data.few_rows is not None:
-            weight, targets = rows.row_weights(balanced=balanced), rows.main.codes.astype(np.float64)
-            decay = penalty * data.few_rows.mean_variance(weight)
-            found = data.few_rows.solve(targets, weight[None], decay, tol=self.tol, max_iter=self.max_iter)
-            return data.few_rows.model(found)
         source, weighting = rows.source(), rows.weighting(balanced=balanced)
         whitening = LogisticCoordinates.of(rows.geometry(source, balanced=balanced), penalty)
         return solve_softmax(
@@ -471,18 +447,16 @@ def fit_path(
     concept: Array | None = None,
     sample_weight: Array | None = None,
     clusters: Array | None = None,
-    few_rows: FewRows | None = None,
 ) -> list[Head]:
     """Copies of a head, each fitted with one of these settings, as `fit` would.
 
-    Checks, draws, and second moments of the rows, which cost most with many features, are computed once. `few_rows` is
-    that of X, for fits of several heads.
+    Checks, draws, and second moments of the rows, which cost most with many features, are computed once.
     """
     features_from = clone(head)
     concept = concept if head._needs_concept else None
     train = fit_arguments(X, y, concept, sample_weight, clusters)
     data = head._decoded(features_from, train, {})
-    return fit_decoded_path(head, settings, replace(data, few_rows=few_rows), features_from)
+    return fit_decoded_path(head, settings, data, features_from)
 
 
 def fit_decoded_path(
@@ -490,7 +464,7 @@ def fit_decoded_path(
 ) -> list[Head]:
     """`fit_path` on decoded rows; `features_from` is the estimator that has validated them."""
     fitted: list[Head] = []
-    data = data.for_exact_fits(head, min(float(one.get("penalty", head.penalty)) for one in settings))
+    data = data.in_span_coordinates(head)
     for parameters in settings:
         one = clone(head).set_params(**parameters)
         one._validate_params()
@@ -552,7 +526,7 @@ def held_out_logits(heads: Sequence[Sequence[Head]], rows: LabelledData, fold: I
 
 def _known_features(estimator: Any) -> dict[str, Any]:
     """What an estimator knows of the features of rows it has validated."""
-    known = ("n_features_in_", "feature_names_in_", NON_TEXT_NAMES_ATTR)
+    known = ("n_features_in_", "feature_names_in_")
     return {name: value for name, value in vars(estimator).items() if name in known}
 
 
@@ -582,102 +556,3 @@ def _log_probabilities(logits: Array) -> Array:
 def _one_per_class(logits: Array) -> Array:
     """Logits with one column per class; the first of two is zero."""
     return logits if logits.ndim == 2 else logits[:, None] * to_device_like(np.array([0.0, 1.0]), logits)
-
-
-class SolverHead(Head):
-    """A head with an exact solver and the paper's SGD.
-
-    A subclass that is a single weighted regression sets `_balance`; others implement `_train`.
-    """
-
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **Head._parameter_constraints,
-        "solver": SOLVER,
-    }
-
-    def __init__(
-        self,
-        *,
-        penalty: float = DEFAULT_PENALTY,
-        solver: Literal["exact", "sgd"] | SGD = "exact",
-        missing_concept: Any = None,
-        validation_fraction: float = 0.2,
-        tol: float = 1e-6,
-        max_iter: int = 1000,
-        random_state: Any = None,
-    ):
-        self.penalty = penalty
-        self.solver = solver
-        self.missing_concept = missing_concept
-        self.validation_fraction = validation_fraction
-        self.tol = tol
-        self.max_iter = max_iter
-        self.random_state = random_state
-
-    def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
-        """The single regression with this `_balance`; other heads override this."""
-        if self._balance is None:
-            raise NotImplementedError(f"{type(self).__name__} needs _balance or a _train of its own.")
-        balanced = self._balance == "groups"
-        if self._is_exact:
-            return self._exact(data, data.train, balanced=balanced)
-        return self._sgd(*self._held_out(data, rng), rng, balanced=balanced, watch="groups" if balanced else "mean")
-
-    def _held_out(self, data: HeadData, rng: np.random.Generator) -> tuple[LabelledData, LabelledData]:
-        """Rows to train on, and rows for early stopping: the validation rows, else a share of every group."""
-        if data.validation is not None:
-            return data.train, data.validation
-        return data.train.split(self.validation_fraction, rng)
-
-    def _sgd(
-        self,
-        rows: LabelledData,
-        held_out: LabelledData | None,
-        rng: np.random.Generator,
-        *,
-        balanced: bool = False,
-        watch: str = "mean",
-        epochs: int | None = None,
-        batch_weights: BatchWeights = uniform_weights,
-        start: LinearModel | None = None,
-        learning_rate: float | None = None,
-    ) -> LinearModel:
-        """Train on batches with equal weight for each group or row, with early stopping on the held-out rows.
-
-        `watch` is the held-out loss: "mean" over rows, "groups" (mean over groups) or "worst" group. Without held-out
-        rows, `epochs` epochs are run.
-        """
-        source = rows.source()
-        weighting = rows.weighting(balanced=balanced)
-        settings = sgd_settings(SGD.of(self.solver) or SGD(), self.penalty)
-        settings = replace(
-            settings,
-            learning_rate=settings.learning_rate if learning_rate is None else learning_rate,
-            max_epochs=settings.max_epochs if epochs is None else epochs,
-        )
-        centre = Moments.of(source, weighting).mean if start is None else start.centre
-        return solve_softmax_by_sgd(
-            source,
-            weighting,
-            centre,
-            n_logits(rows.n_classes),
-            settings,
-            rng,
-            watch=None if held_out is None else _watched(held_out, watch),
-            batch_weights=batch_weights,
-            start=start,
-        )
-
-
-def _watched(rows: LabelledData, average: str) -> Watch:
-    """The held-out loss for early stopping."""
-    source, totals = rows.source(), rows.group_weights
-    present = totals > 0
-
-    def loss(logits: LinearLogits) -> float:
-        losses = cell_losses(source, logits, totals)[present]
-        if average == "mean":
-            return float(np.average(losses, weights=totals[present]))
-        return float(losses.max() if average == "worst" else losses.mean())
-
-    return loss

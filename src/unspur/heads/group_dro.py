@@ -1,4 +1,4 @@
-"""Group DRO: the head whose worst group is best (Sagawa et al., ICLR 2020), solved exactly or by SGD.
+"""Group DRO: the head whose worst group is best (Sagawa et al., ICLR 2020).
 
 ::
 
@@ -20,19 +20,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from numbers import Real
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
 from unspur._data import LabelledData
 from unspur._typing import FloatArray
-from unspur.heads.base import DEFAULT_PENALTY, HeadData, SolverHead
-from unspur.options import SGD
+from unspur.heads.base import DEFAULT_PENALTY, Head, HeadData
 from unspur.rows import RowSource, Weighting
 from unspur.solvers.coordinates import Geometry, LogisticCoordinates
 from unspur.solvers.logistic import LinearModel, SoftmaxObjective, cell_losses, n_logits, solve_whitened
-from unspur.solvers.sgd import RunningGroupWeights
 from unspur.solvers.statistics import Moments
 
 #: The temperature μ falls from the first value to the last by this factor. Large steps 1/μ converge fast, but are badly
@@ -161,14 +159,14 @@ def solve_worst_group(
     return MinimaxSolution(plain.model(x, outcome), q, adjusted)
 
 
-class GroupDRO(SolverHead):
+class GroupDRO(Head):
     """Logistic regression that minimises the largest loss of a group (main, concept).
 
     ::
 
         minimise    max_g [ mean_g ℓ(z · w + b, y) + C / sqrt(n_g) ]  +  λ/2 ‖w‖²
 
-    A convex minimax: the exact solver ends with the group weights q of the dual and a duality gap that bounds how far
+    A convex minimax: the solver ends with the group weights q of the dual and a duality gap that bounds how far
     the objective is from its minimum. Groups without rows are left out.
 
     Parameters
@@ -176,15 +174,10 @@ class GroupDRO(SolverHead):
     adjustment : float, default=0.0
         C, which makes small groups count as worse than they look; n_g is the number of rows of group g (the
         effective number ``(Σw)² / Σw²`` under sample weights).
-    start_learning_rate : float or None, default=None
-        Learning rate of the ERM that SGD starts from; None for its own.
-    step_size : float, default=0.1
-        η of ``solver="sgd"``: after every batch ``q_g ← q_g exp(η (loss_g + C / sqrt(n_g)))``.
     {shared_parameters}
 
-    The exact `penalty` is in units of the mean variance when all groups weigh the same, as for `GroupWeighted`;
-    `tol` also bounds the duality gap, in units of the loss of chance. SGD starts from ERM, draws groups alike, and
-    stops early on the held-out loss of the worst group.
+    `penalty` is in units of the mean variance when all groups weigh the same, as for `GroupWeighted`; `tol` also bounds
+    the duality gap, in units of the loss of chance.
 
     Attributes
     ----------
@@ -192,47 +185,38 @@ class GroupDRO(SolverHead):
     concept_classes_ : tuple
         Classes of the concept, in their order.
     group_weights_ : array of shape (n_classes, n_concepts)
-        The dual solution q (of SGD: the running weights at the end). Groups with weight share the largest loss.
+        The dual solution q. Groups with weight share the largest loss.
     group_losses_ : array of shape (n_classes, n_concepts)
         Training losses, adjusted by C / sqrt(n_g); NaN for groups without rows.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **SolverHead._parameter_constraints,
+        **Head._parameter_constraints,
         "adjustment": [Interval(Real, 0, None, closed="left")],
-        "step_size": [Interval(Real, 0, None, closed="neither")],
-        "start_learning_rate": [None, Interval(Real, 0, None, closed="neither")],
     }
 
     def __init__(
         self,
         *,
         adjustment: float = 0.0,
-        step_size: float = 0.1,
-        start_learning_rate: float | None = None,
         penalty: float = DEFAULT_PENALTY,
-        solver: Literal["exact", "sgd"] | SGD = "exact",
         missing_concept: Any = None,
-        validation_fraction: float = 0.2,
         tol: float = 1e-6,
         max_iter: int = 1000,
         random_state: Any = None,
     ):
         super().__init__(
             penalty=penalty,
-            solver=solver,
             missing_concept=missing_concept,
-            validation_fraction=validation_fraction,
             tol=tol,
             max_iter=max_iter,
             random_state=random_state,
         )
         self.adjustment = adjustment
-        self.step_size = step_size
-        self.start_learning_rate = start_learning_rate
 
     def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
-        found = self._minimax(data) if self._is_exact else self._by_sgd(data, rng)
+        del rng
+        found = self._minimax(data)
         shape, present = data.train.n_classes_per_label, data.train.group_weights > 0
         self.group_weights_ = found.group_weights.reshape(shape)
         self.group_losses_ = np.where(present, found.adjusted_losses, np.nan).reshape(shape)
@@ -246,16 +230,6 @@ class GroupDRO(SolverHead):
     def _minimax(self, data: HeadData) -> MinimaxSolution:
         rows, totals, adjustments = data.train, data.train.group_weights, self._adjustments(data.train)
         present = totals > 0
-        if data.few_rows is not None:  # by Newton's method
-            weights = rows.weights_by_group()[present]
-            decay = self.penalty * data.few_rows.mean_variance(weights.sum(axis=0))
-            targets, own = rows.main.codes.astype(np.float64), adjustments[present]
-            solution = data.few_rows.solve(
-                targets, weights, decay, adjustments=own, tol=self.tol, max_iter=self.max_iter
-            )
-            q, losses = np.zeros((2, len(present)))
-            q[present], losses[present] = solution.shares, solution.losses
-            return MinimaxSolution(data.few_rows.model(solution), q, losses)
         source, balanced = rows.source(), per_group(present / np.count_nonzero(present), totals)
         geometry = data.cached("geometry", lambda: Geometry.of(Moments.of(source, balanced), source.dtype.itemsize))
         found = solve_worst_group(
@@ -270,13 +244,3 @@ class GroupDRO(SolverHead):
         )
         data.shared["last"] = found.model
         return found
-
-    def _by_sgd(self, data: HeadData, rng: np.random.Generator) -> MinimaxSolution:
-        train, held_out = self._held_out(data, rng)
-        present = train.group_weights > 0
-        adjustments = self._adjustments(train)
-        adversary = RunningGroupWeights(present / present.sum(), adjustments, self.step_size)
-        erm = self._sgd(train, held_out, rng, learning_rate=self.start_learning_rate)
-        model = self._sgd(train, held_out, rng, balanced=True, watch="worst", batch_weights=adversary, start=erm)
-        losses = cell_losses(train.source(), model.logits(), train.group_weights) + adjustments
-        return MinimaxSolution(model, adversary.q, losses)

@@ -21,9 +21,8 @@ from unspur._data import LabelledData
 from unspur._typing import Array, FloatArray, IntArray
 from unspur._validation import generator
 from unspur.exceptions import InputError, NoErrorsWarning, UninformativeInferenceWarning
-from unspur.heads.base import DEFAULT_PENALTY, Head, HeadData, SolverHead, with_duplicates_as_clusters
+from unspur.heads.base import DEFAULT_PENALTY, Head, HeadData, with_duplicates_as_clusters
 from unspur.heads.inference import PROBE_TOL, infer_concept
-from unspur.options import SGD
 from unspur.rows import MAIN, Block
 from unspur.solvers.coordinates import LogisticCoordinates
 from unspur.solvers.logistic import LinearLogits, LinearModel, average, loss_and_residual, solve_softmax
@@ -32,7 +31,7 @@ from unspur.solvers.logistic import LinearLogits, LinearModel, average, loss_and
 MIN_EFFECTIVE_SIZE = 1.001
 
 
-class ERM(SolverHead):
+class ERM(Head):
     """Plain logistic regression with equal weight for every row, or for every class of y.
 
     ::
@@ -44,8 +43,7 @@ class ERM(SolverHead):
     Parameters
     ----------
     balance : {"none", "main"}, default="none"
-        "main" gives every class of y the same total weight, as the paper does on Waterbirds, where one class is rare;
-        SGD draws its batches so, and stops early on the mean held-out loss of the classes.
+        "main" gives every class of y the same total weight, as the paper does on Waterbirds, where one class is rare.
     {shared_parameters}
 
     Attributes
@@ -65,7 +63,7 @@ class ERM(SolverHead):
     _uses_concept_val: ClassVar[bool] = False
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **SolverHead._parameter_constraints,
+        **Head._parameter_constraints,
         "balance": [StrOptions({"none", "main"})],
     }
 
@@ -74,18 +72,14 @@ class ERM(SolverHead):
         *,
         balance: Literal["none", "main"] = "none",
         penalty: float = DEFAULT_PENALTY,
-        solver: Literal["exact", "sgd"] | SGD = "exact",
         missing_concept: Any = None,
-        validation_fraction: float = 0.2,
         tol: float = 1e-6,
         max_iter: int = 1000,
         random_state: Any = None,
     ):
         super().__init__(
             penalty=penalty,
-            solver=solver,
             missing_concept=missing_concept,
-            validation_fraction=validation_fraction,
             tol=tol,
             max_iter=max_iter,
             random_state=random_state,
@@ -97,15 +91,14 @@ class ERM(SolverHead):
         return "groups" if self.balance == "main" else "rows"  # without a concept, groups are the classes of y
 
 
-class GroupWeighted(SolverHead):
+class GroupWeighted(Head):
     """Logistic regression in which every group (main, concept) gets the same total weight.
 
     ::
 
         minimise    1/G Σ_g mean_g ℓ(z · w + b, y)  +  λ/2 ‖w‖²
 
-    Groups without rows are left out. SGD draws its batches by these weights, and stops early on the mean held-out loss
-    of the groups.
+    Groups without rows are left out.
 
     With ``unknown="infer"``, rows whose concept is missing take part too. The loss of a row does not depend on its
     concept, so only the weights have to be inferred. A row counts for each group by its probability::
@@ -122,7 +115,7 @@ class GroupWeighted(SolverHead):
     Parameters
     ----------
     unknown : {"ignore", "infer"}, default="ignore"
-        What to do with rows whose concept is missing: leave them out, or infer it (for the exact solver).
+        What to do with rows whose concept is missing: leave them out, or infer it.
     {shared_parameters}
 
     Attributes
@@ -136,7 +129,7 @@ class GroupWeighted(SolverHead):
 
     _balance = "groups"
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **SolverHead._parameter_constraints,
+        **Head._parameter_constraints,
         "unknown": [StrOptions({"ignore", "infer"})],
     }
 
@@ -145,18 +138,14 @@ class GroupWeighted(SolverHead):
         *,
         unknown: Literal["ignore", "infer"] = "ignore",
         penalty: float = DEFAULT_PENALTY,
-        solver: Literal["exact", "sgd"] | SGD = "exact",
         missing_concept: Any = None,
-        validation_fraction: float = 0.2,
         tol: float = 1e-6,
         max_iter: int = 1000,
         random_state: Any = None,
     ):
         super().__init__(
             penalty=penalty,
-            solver=solver,
             missing_concept=missing_concept,
-            validation_fraction=validation_fraction,
             tol=tol,
             max_iter=max_iter,
             random_state=random_state,
@@ -177,8 +166,6 @@ class GroupWeighted(SolverHead):
 
     def _with_inferred_concept(self, data: HeadData) -> tuple[HeadData, str]:
         """The data with concepts inferred; and a warning if they are no better than a guess, else ""."""
-        if not self._is_exact:
-            raise InputError("unknown='infer' needs solver='exact', which takes weights of rows; got SGD.")
         labelled = with_duplicates_as_clusters(self, data.train)
         found = infer_concept(GroupWeighted(tol=PROBE_TOL), labelled, generator(self.random_state))
         if found is None:
@@ -197,11 +184,11 @@ class GroupWeighted(SolverHead):
         return super()._train(data, rng)
 
 
-class SUBG(SolverHead):
+class SUBG(Head):
     """Logistic regression on as many rows of every group (main, concept) as the smallest group has.
 
     Rows are drawn once, without replacement; groups without rows are left out. Sample weights count within what was
-    drawn. SGD stops early on the mean held-out loss of the groups.
+    drawn.
 
     Parameters
     ----------
@@ -217,12 +204,8 @@ class SUBG(SolverHead):
     """
 
     def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
-        if self._is_exact:
-            self.drawn_, subsample = data.cached(("drawn", self.random_state), lambda: _drawn(data.train, rng))
-            return self._exact(data, subsample)
-        train, held_out = self._held_out(data, rng)
-        self.drawn_, subsample = _drawn(train, rng)
-        return self._sgd(subsample, held_out, rng, watch="groups")
+        self.drawn_, subsample = data.cached(("drawn", self.random_state), lambda: _drawn(data.train, rng))
+        return self._regression(subsample)
 
 
 class DFR(Head):
@@ -270,6 +253,7 @@ class DFR(Head):
         **Head._parameter_constraints,
         "balance": [StrOptions({"group", "main"})],
         "n_draws": [Interval(Integral, 1, None, closed="left")],
+        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
     }
 
     def __init__(
@@ -306,12 +290,6 @@ class DFR(Head):
         held_out, subsamples = data.cached(drawn, lambda: self._drawn(data, rng))
         self.group_counts_ = held_out.counts.reshape(held_out.n_classes_per_label)
         # All draws share coordinates and penalty, so that their coefficients can be averaged.
-        if data.few_rows is not None:
-            few_rows, targets = data.few_rows, held_out.main.codes.astype(np.float64)
-            decay = self.penalty * few_rows.mean_variance(held_out.row_weights(balanced=True))
-            weights = [draw.row_weights(balanced=False)[None] for draw in subsamples]
-            solved = [few_rows.solve(targets, one, decay, tol=self.tol, max_iter=self.max_iter) for one in weights]
-            return average([few_rows.model(one) for one in solved])
         whitening = LogisticCoordinates.of(held_out.geometry(held_out.source(), balanced=True), self.penalty)
         draws: list[LinearModel] = []
         for draw in subsamples:
@@ -334,25 +312,21 @@ class DFR(Head):
         return held_out, [_drawn(held_out, rng)[1] for _ in range(self.n_draws)]
 
 
-class JTT(SolverHead):
+class JTT(Head):
     """Logistic regression in which the misclassified rows of an identification model count `upweight` times.
 
     ::
 
         minimise    Σ ω_i u_i ℓ(z_i · w + b, y_i) / Σ ω_i u_i  +  λ/2 ‖w‖²,     u_i = upweight where wrong, else 1
 
-    The identification model is ERM that has not learnt everything: strongly penalised, or, for ``solver="sgd"``,
-    stopped after a few epochs. The concept of the training rows is ignored; that of a validation set makes SGD stop
-    early on the mean loss of its groups.
+    The identification model is ERM that has not learnt everything: it is strongly penalised. The concept is ignored.
 
     Parameters
     ----------
     upweight : float, default=5.0
         Weight of a row that the identification model misclassifies; other rows have weight 1.
     identification_penalty : float, default=0.1
-        Penalty of the identification model, in the units of `penalty`, for the exact solver.
-    identification_epochs : int, default=1
-        Epochs of the identification model for ``solver="sgd"``.
+        Penalty of the identification model, in the units of `penalty`.
     {shared_parameters}
 
     Attributes
@@ -365,10 +339,9 @@ class JTT(SolverHead):
 
     _needs_concept: ClassVar[bool] = False
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **SolverHead._parameter_constraints,
+        **Head._parameter_constraints,
         "upweight": [Interval(Real, 1, None, closed="left")],
         "identification_penalty": [Interval(Real, 0, None, closed="left")],
-        "identification_epochs": [Interval(Integral, 1, None, closed="left")],
     }
 
     def __init__(
@@ -376,48 +349,35 @@ class JTT(SolverHead):
         *,
         upweight: float = 5.0,
         identification_penalty: float = 0.1,
-        identification_epochs: int = 1,
         penalty: float = DEFAULT_PENALTY,
-        solver: Literal["exact", "sgd"] | SGD = "exact",
         missing_concept: Any = None,
-        validation_fraction: float = 0.2,
         tol: float = 1e-6,
         max_iter: int = 1000,
         random_state: Any = None,
     ):
         super().__init__(
             penalty=penalty,
-            solver=solver,
             missing_concept=missing_concept,
-            validation_fraction=validation_fraction,
             tol=tol,
             max_iter=max_iter,
             random_state=random_state,
         )
         self.upweight = upweight
         self.identification_penalty = identification_penalty
-        self.identification_epochs = identification_epochs
 
     def _train(self, data: HeadData, rng: np.random.Generator) -> LinearModel:
-        if self._is_exact:
-            # Neither the errors nor the upweighted rows depend on the penalty.
-            rows, decay = data.train, self.identification_penalty
-            self.errors_ = data.cached(
-                ("errors", decay), lambda: _wrong(rows, self._exact(data, rows, penalty=decay).logits())
-            )
-            again = data.cached(("errors", decay, self.upweight), lambda: self._upweighted(rows))
-            second = self._exact(data, again)
-        else:
-            train, held_out = self._held_out(data, rng)
-            self.errors_ = _wrong(train, self._sgd(train, None, rng, epochs=self.identification_epochs).logits())
-            watch = "mean" if held_out.n_classes_per_label[1] == 1 else "groups"
-            second = self._sgd(self._upweighted(train), held_out, rng, watch=watch)
+        del rng
+        # Neither the errors nor the upweighted rows depend on the penalty.
+        rows, decay = data.train, self.identification_penalty
+        self.errors_ = data.cached(
+            ("errors", decay), lambda: _wrong(rows, self._regression(rows, penalty=decay).logits())
+        )
+        second = self._regression(data.cached(("errors", decay, self.upweight), lambda: self._upweighted(rows)))
         if len(self.errors_):
             return second
         message = "the identification model gets every row right, so this is ERM"
         warnings.warn(
-            f"JTT upweights no row: {message}. Raise identification_penalty (solver='sgd': lower "
-            "identification_epochs or the learning rate) so that it makes errors.",
+            f"JTT upweights no row: {message}. Raise identification_penalty so that it makes errors.",
             NoErrorsWarning,
             stacklevel=5,
         )
@@ -483,13 +443,13 @@ class AFR(Head):
     _needs_concept: ClassVar[bool] = False
     _uses_concept_val: ClassVar[bool] = False
     _trains_on_validation = "besides"
-    _solves_few_rows: ClassVar[bool] = False
-    _holds_rows_out = True
+    _holds_rows_out: ClassVar[bool] = True
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **Head._parameter_constraints,
         "gamma": [Interval(Real, 0, None, closed="left")],
         "first_penalty": [Interval(Real, 0, None, closed="left")],
+        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
     }
 
     def __init__(
@@ -528,7 +488,7 @@ class AFR(Head):
                 "gamma, or raise first_penalty, so that the first model is less certain."
             )
         rows = data.cached((*stage, self.gamma), lambda: held_out.reweighted(weight / weight.max()))
-        return self._exact(data, rows, origin=first)
+        return self._regression(rows, origin=first)
 
     def _first_stage(self, data: HeadData, rng: np.random.Generator) -> tuple[LinearModel, LabelledData, FloatArray]:
         """The first model, the rows held out from it, and its probability of each row's own class (n,)."""
@@ -536,7 +496,7 @@ class AFR(Head):
         if held_out is None:
             train, held_out = train.split(self.validation_fraction, rng)
         held_out.require_classes("among those held out, with a positive weight")
-        first = self._exact(data, train, penalty=self.first_penalty)
+        first = self._regression(train, penalty=self.first_penalty)
         logits = first.logits()
 
         def likely(block: Block) -> list[Array]:

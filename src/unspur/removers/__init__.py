@@ -14,7 +14,6 @@ from unspur._registry import REMOVERS as MODULES
 from unspur._text import brief
 from unspur._typing import Array
 from unspur.exceptions import ArtifactError
-from unspur.options import from_flat_parameters
 from unspur.removers.base import Remover as Remover
 from unspur.removers.base import require_layer, require_shapes
 
@@ -22,9 +21,9 @@ if TYPE_CHECKING:
     from unspur.removers.inlp import INLP as INLP
     from unspur.removers.jse import JSE as JSE
     from unspur.removers.leace import LEACE as LEACE
+    from unspur.removers.leace import RLACE as RLACE
     from unspur.removers.leace import SAL as SAL
     from unspur.removers.leace import SPLINCE as SPLINCE
-    from unspur.removers.rlace import RLACE as RLACE
 
 #: Every remover by name: those in `_registry`, and those that other packages offer as ``unspur.removers``.
 REMOVERS = Registry(
@@ -67,7 +66,7 @@ def read_saved(path: str | PathLike[str], with_layer: Callable[..., Any] | None 
 def restore(path: str | PathLike[str], arrays: dict[str, Array], metadata: dict[str, Any]) -> Remover:
     """The remover that arrays and metadata describe; inside `artifact_errors`."""
     method = _method(path, metadata)
-    remover: Remover = REMOVERS[method](**from_flat_parameters(method, metadata["parameters"]))
+    remover: Remover = REMOVERS[method](**metadata["parameters"])
     return remover._restore(arrays, metadata)
 
 

@@ -1,15 +1,7 @@
-"""Base class of the removers: transform, certificate, save; and checks of saved removals.
-
-A saved file need not be trusted. Types and shapes are checked before an array is read (`require_shapes`), and values
-once the remover is restored (`require_sound`). In particular, with the `strength` α of the file, the factors must
-satisfy ``LᵀR = αI``. This excludes factors that are zero or rescaled. The subspace stored beside the map spans one of
-its factors, and the map moves no row in other directions. Trace and certificate check their own numbers when they are
-read.
-"""
+"""Base class of the removers: transform, certificate, save."""
 
 from __future__ import annotations
 
-import json
 import math
 import warnings
 from collections.abc import Iterator, Mapping
@@ -22,14 +14,12 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted
 
-from unspur._arrays import to_numpy, to_python
+from unspur._arrays import cast, to_numpy, to_python
 from unspur._files import Shapes, write_artifact
-from unspur._reading import NUMBER, require_kinds
 from unspur._resources import one_thread_if_small
 from unspur._text import brief
-from unspur._typing import Array, FloatArray
+from unspur._typing import Array
 from unspur._validation import (
-    NON_TEXT_NAMES_ATTR,
     check_rows,
     keyword_only_after_y,
     require_finite,
@@ -48,9 +38,9 @@ from unspur.clusters import (
 )
 from unspur.exceptions import InputError, NothingRemovedWarning, UsedRowsWarning
 from unspur.labels import class_label, label_columns, main_column, require_no_missing
-from unspur.options import is_plain, storable, to_json
+from unspur.options import is_plain, storable
 from unspur.removers.concepts import read_concepts
-from unspur.removers.seen_rows import SeenRows, equal_up_to_rounding
+from unspur.removers.seen_rows import SeenRows, rounded_hashes
 from unspur.rows import backend_of, to_host
 from unspur.solvers.descent import one_warning
 from unspur.subspace import AffineMap, Subspace
@@ -59,17 +49,8 @@ from unspur.subspace import AffineMap, Subspace
 MAX_CERTIFICATE_BYTES = 2 * 10**9
 #: Rows that are enough for a certificate.
 CERTIFICATE_ROWS = 10_000
-#: Largest number in a saved removal: transformed rows stay finite.
-MAX_NUMBER = 1e100
-#: Largest deviation of ``LᵀR / α`` from the identity; conditions up to 1e8 leave some 1e-8 of rounding.
-PROJECTION_TOL = 1e-3
-#: Share of a factor's column that may lie outside the stored basis (`Subspace.spanned_by` leaves out 1e-8).
-MAX_FACTOR_OUTSIDE_SHARE = 1e-6
-#: Share of a factor below which it has no component along a direction of the basis.
-MIN_FACTOR_SHARE = 1e-12
 #: What to do where rows of the fit are measured.
 HELD_OUT_ADVICE = "Pass rows that were held out."
-_SCALAR = (str, int, float, type(None))
 
 
 class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -89,10 +70,10 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     - set `trace_`, an instance of the class attribute `trace_type`, which has `stopped`, `to_dict`, `from_dict` and
       prints as a table;
     - set `classes_` (of y, or empty) and `concept_classes_` (of one concept, or a tuple for each of several);
-    - call ``self._store_row_hashes(hash_finite_rows(self, X))``, so that certificates notice rows of the fit;
+    - call ``self._store_row_hashes(hash_finite_rows(self, X)[1])``, so that certificates notice rows of the fit;
     - call `warn_if_nothing_removed`.
 
-    Closed forms derive from `ClosedFormRemover`, other methods that use covariances from `ConceptRemover` (leace.py).
+    Closed forms derive from `ClosedFormRemover` (leace.py).
     Methods that test directions use `FitData` and `fit_each_concept` (direction_remover.py), as `JSE` and `INLP` do.
     """
 
@@ -161,9 +142,9 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     ) -> Certificate:
         """Measure the removal on rows that were not used in the fit; warns if they were.
 
-        Rows of the fit, and those of X_val, are recognised if they are equal, or equal to within rounding: after a
-        round trip through float32, half precision or a text file of six digits. Only equal rows of a Dask array are
-        recognised. A remover read from a file recognises only the whole set of rows of the fit, unrounded.
+        Rows of the fit, and those of X_val, are recognised if they are equal once rounded to float32; rows in half
+        precision, or rounded otherwise, are not. A remover read from a file recognises only the whole set of rows of
+        the fit.
 
         Parameters
         ----------
@@ -248,34 +229,20 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return f"{'; '.join(used)}; results on them are too optimistic" if used else ""
 
     def _used_rows(self, z: Array) -> list[str]:
-        """Sentences about rows that the fit has used, equal or equal up to rounding; empty if there are none."""
-        hashes, notes = row_hashes(z), []
+        """Sentences about rows that the fit has used; empty if there are none."""
+        hashes, notes = rounded_hashes(z), []
         # Rows of a few small integers may be equal by chance.
-        by_chance = not has_continuous_columns(z[distinct_row_indices(hashes)])
+        by_chance = not has_continuous_columns(cast(z[distinct_row_indices(hashes)], np.float32))
         unknown = self._training_rows is None or self._training_rows.hashes is None
         if (unknown or by_chance) and fingerprint(hashes) == getattr(self, "training_hash_", None):
             return [f"{len(z):,} of the {len(z):,} rows measured were used in the fit"]
-        for seen, of_fit, of_rows in (
-            (self._training_rows, "were used in the fit", "rows of the fit"),
-            (self._validation_rows, "were validation rows, on which the directions were tested", "validation rows"),
+        for seen, where in (
+            (self._training_rows, "were used in the fit"),
+            (self._validation_rows, "were validation rows, on which the directions were tested"),
         ):
-            if seen is None or by_chance:
-                continue
-            same = np.zeros(len(z), dtype=bool) if seen.hashes is None else np.isin(hashes, seen.hashes)
-            if same.any():
-                notes.append(f"{same.sum():,} of the {len(z):,} rows measured {of_fit}")
-            sketches = [  # a sketch leaves columns out, and the others may be equal by chance
-                sketch
-                for sketch in seen.sketches
-                if has_continuous_columns(z[distinct_row_indices(hashes)][:, sketch.scale > 0])
-            ]
-            if sketches:
-                near, rounding = equal_up_to_rounding(z, sketches)
-                if count := int((near & ~same).sum()):
-                    some = "at least " if max(sketch.step for sketch in sketches) > 1 else ""
-                    notes.append(
-                        f"{some}{count:,} of the {len(z):,} rows measured equal {of_rows} up to rounding ({rounding})"
-                    )
+            if seen is not None and seen.hashes is not None and not by_chance:
+                same = int(np.isin(hashes, seen.hashes).sum())
+                notes += [f"{same:,} of the {len(z):,} rows measured {where}"] if same else []
         return notes
 
     def _notes(self) -> list[str]:
@@ -370,48 +337,33 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             "strength": self.strength_,
             "training_hash": self.training_hash_,
             "certificate": self.certificate_.to_dict() if hasattr(self, "certificate_") else None,
+            "encoding": getattr(self, "encoding_", None),
         }
-        if hasattr(self, "encoding_"):
-            metadata["encoding"] = self.encoding_
-        if (columns := _storable_names(getattr(self, NON_TEXT_NAMES_ATTR, []))) is not None:
-            metadata["column_names"] = columns
-        arrays = {
-            "centre": self.removal_.centre,
-            "right": self.removal_.right,
-            "left": self.removal_.left,
-            "offset": self.removal_.offset,
-            "spurious": self.spurious_.basis,
-            "main": self.main_.basis,
-        }
-        return arrays, metadata
+        removal = self.removal_
+        arrays = {"centre": removal.centre, "right": removal.right, "left": removal.left, "offset": removal.offset}
+        return arrays | {"spurious": self.spurious_.basis, "main": self.main_.basis}, metadata
 
     def _restore(self, arrays: dict[str, Array], metadata: dict[str, Any]) -> Self:
         """Become the fitted remover that was saved."""
-        require_kinds({"strength": 1.0, **metadata}, _SAVED, "the metadata")
-        require_numbers(arrays)
+        require_finite_numbers(arrays)
+        self._validate_params()
         saved = AffineMap(arrays["centre"], arrays["right"], arrays["left"], metadata["form"], arrays["offset"])
-        self.strength_ = float(metadata.get("strength", 1.0))  # which older files do not have
+        self.strength_ = float(metadata["strength"])
         self.removal_ = saved._collapsed() if self.strength_ == 1 else saved
         self.spurious_, self.main_ = Subspace(arrays["spurious"]), Subspace(arrays["main"])
         self.trace_ = self.trace_type.from_dict(metadata["trace"])
         self.classes_, self.concept_classes_ = (_tuples(metadata[name]) for name in ("classes", "concept_classes"))
         self.n_features_in_ = self.removal_.ambient
-        self.training_hash_ = str(metadata["training_hash"])
-        self._saved_by = brief(metadata.get("version", "of an unknown version"), 40)
+        self.training_hash_ = metadata["training_hash"]
+        self._saved_by = brief(metadata["version"], 40)
         if hasattr(self.trace_, "most_evaluations"):
             self.n_iter_ = self.trace_.most_evaluations
         if metadata["certificate"] is not None:
             self.certificate_ = Certificate.from_dict(metadata["certificate"])
         if metadata["feature_names"] is not None:
-            require_kinds(metadata["feature_names"], [str], "'feature_names'")
             self.feature_names_in_ = np.array(metadata["feature_names"], dtype=object)
-        if "column_names" in metadata:  # of files since names that are not text are saved
-            require_kinds(metadata["column_names"], list, "'column_names'")
-            setattr(self, NON_TEXT_NAMES_ATTR, list(_tuples(metadata["column_names"])))
-        if "encoding" in metadata:
-            require_kinds(metadata["encoding"], _ENCODING, "'encoding'")
-            self.encoding_ = {name: metadata["encoding"][name] for name in _ENCODING}
-        require_sound(self)
+        if metadata["encoding"] is not None:
+            self.encoding_ = metadata["encoding"]
         return self
 
     def __sklearn_tags__(self) -> Any:
@@ -419,22 +371,6 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         tags.target_tags.required = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32", "float16"]
         return tags
-
-
-#: Metadata of a file; the trace checks its own part.
-_SAVED = {
-    "parameters": {},
-    "classes": list,
-    "concept_classes": list,
-    "form": str,
-    "strength": NUMBER,
-    "training_hash": str,
-    "feature_names": (list, type(None)),
-    "certificate": (dict, type(None)),
-    "trace": dict,
-}
-#: Network and principal components of rows that were read from a store (`embed.store.encoding_of`).
-_ENCODING = {"encoder": str, "digest": str, "reduction": (str, type(None))}
 
 
 def output_of(transformer: BaseEstimator, rows: Array) -> Array:
@@ -445,15 +381,8 @@ def output_of(transformer: BaseEstimator, rows: Array) -> Array:
 
 def plain_parameters(estimator: BaseEstimator) -> dict[str, Any]:
     """Parameters of an estimator, as JSON holds them; those that it cannot hold are left out."""
-    given = estimator.get_params(deep=False).items()
-    values = {name: to_json(to_python(value)) for name, value in given}
-    return {name: value for name, value in values.items() if is_plain(value)}
-
-
-def _storable_names(names: list[Any]) -> list[Any] | None:
-    """Names of columns that are not text, for JSON; None if there are none, or if they would not come back the same."""
-    saved: list[Any] = json.loads(json.dumps(storable(names)))
-    return saved if names and _tuples(saved) == tuple(names) else None
+    given = {name: to_python(value) for name, value in estimator.get_params(deep=False).items()}
+    return {name: value for name, value in given.items() if is_plain(value)}
 
 
 def _tuples(value: Any) -> Any:
@@ -495,71 +424,8 @@ def require_layer(found: Shapes) -> None:
         raise ValueError(f"coefficients of shape {found['coef'][1:]} do not go with the removal")
 
 
-def require_numbers(arrays: Mapping[str, Array]) -> None:
-    """Raise ValueError unless all numbers are finite and not too large."""
+def require_finite_numbers(arrays: Mapping[str, Array]) -> None:
+    """Raise ValueError unless all numbers are finite."""
     for name, array in arrays.items():
-        if not np.abs(array).max(initial=0.0) <= MAX_NUMBER:  # also of NaN
-            raise ValueError(f"{name!r} holds NaN, infinity or numbers as large")
-
-
-def require_sound(remover: Remover) -> None:
-    """Raise ValueError unless the parts of a restored remover belong together."""
-    removal, strength = remover.removal_, remover.strength_
-    if not 0 <= strength <= 1:
-        raise ValueError(f"its strength is {strength}, which is not between 0 and 1")
-    error = removal.left.T @ removal.right - strength * np.eye(removal.right.shape[1])
-    if not np.abs(error).max(initial=0.0) <= PROJECTION_TOL * strength:
-        of = "" if strength == 1 else f" of strength {strength:g}"
-        raise ValueError(f"its map is not a projection{of}: a factor is zero, stretched or of another map")
-    keeps = removal.form == "keep"
-    if keeps and strength != 1:
-        raise ValueError(f"it projects onto a subspace, with a strength of {strength:g} and not of 1")
-    name, subspace = ("main", remover.main_) if keeps else ("spurious", remover.spurious_)
-    if not strength:
-        if removal.right.shape[1]:
-            raise ValueError("its strength is 0, and its map removes directions")
-    elif not any(_spans(factor, subspace) for factor in (removal.right, removal.left)):
-        raise ValueError(f"its map is that of another subspace than {name!r} (of dimension {subspace.dim})")
-    if keeps and not subspace.dim and remover.spurious_.dim < removal.ambient:
-        raise ValueError("it projects onto no direction: every row would become the same point")
-    if not np.array_equal(removal.offset, removal.centre if keeps else np.zeros(removal.ambient)):
-        raise ValueError(f"its offset is inconsistent with its form {removal.form!r}")
-    for classes in (remover.classes_, remover.concept_classes_):
-        _require_classes(classes)
-    for attribute in ("feature_names_in_", NON_TEXT_NAMES_ATTR):
-        names = getattr(remover, attribute, None)
-        if names is not None and len(names) != removal.ambient:
-            raise ValueError(f"it has {len(names)} names for {removal.ambient} features")
-    remover._validate_params()
-    if min(getattr(remover.trace_, name, 0) for name in ("columns", "removed", "rank", "iterations")) < 0:
-        raise ValueError("the trace has a negative count")
-    certificate = getattr(remover, "certificate_", None)
-    if certificate is not None and (
-        certificate.method != type(remover).__name__
-        or certificate.removed != remover.n_removed_
-        or certificate.rank > removal.ambient
-    ):
-        said = f"{brief(certificate.method, 40)}, {certificate.removed} removed, rank {certificate.rank}"
-        raise ValueError(f"its certificate is that of another removal ({said})")
-
-
-def _spans(factor: FloatArray, subspace: Subspace) -> bool:
-    """Whether the columns of a factor (d, k) span the subspace, up to rounding."""
-    if not factor.shape[1] or not subspace.dim:
-        return bool(factor.shape[1] == subspace.dim)
-    lengths = np.linalg.norm(factor, axis=0)
-    if not lengths.all():
-        return False
-    unit = factor / lengths
-    inside = subspace.basis.T @ unit
-    within = np.abs(unit - subspace.basis @ inside).max() <= MAX_FACTOR_OUTSIDE_SHARE
-    return bool(within and np.linalg.matrix_rank(inside, tol=MIN_FACTOR_SHARE) == subspace.dim)
-
-
-def _require_classes(classes: tuple[Any, ...]) -> None:
-    for value in classes:
-        for one in value if isinstance(value, tuple) else (value,):
-            if not isinstance(one, _SCALAR):
-                raise ValueError(  # noqa: TRY004 — of what a file holds
-                    f"a class is {brief(repr(one), 40)}, which is neither a text nor a number"
-                )
+        if not np.isfinite(array).all():
+            raise ValueError(f"{name!r} holds NaN or infinity")

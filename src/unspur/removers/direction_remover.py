@@ -17,12 +17,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 
 from unspur._arrays import renumbered
-from unspur._data import (
-    LabelledData,
-    decode_fit_arguments,
-    require_complete,
-    rows_on_host,
-)
+from unspur._data import LabelledData, decode_fit_arguments, require_complete, rows_on_host
 from unspur._typing import BoolArray, FloatArray, IntArray
 from unspur._validation import FIT_METADATA
 from unspur.clusters import (
@@ -35,11 +30,11 @@ from unspur.clusters import (
     splits_from_cv,
 )
 from unspur.criteria import require_clusters, require_testable
-from unspur.exceptions import ClusterWarning, InputError, LabelError, Message, Parameter, UsedRowsWarning
+from unspur.exceptions import ClusterWarning, InputError, LabelError, UsedRowsWarning
 from unspur.labels import ClassLabel
 from unspur.removers.base import Remover
 from unspur.removers.joint import SearchResult
-from unspur.removers.seen_rows import SeenRows, hash_finite_rows, without_unused
+from unspur.removers.seen_rows import SeenRows, hash_finite_rows
 from unspur.rows import RowLabels, RowSource, StackedRows, rows_of
 from unspur.solvers.coordinates import MAX_NATIVE_CONDITION, Geometry, Metric, RowSpan
 from unspur.solvers.held_out_losses import HeldOutClusters
@@ -47,12 +42,10 @@ from unspur.solvers.statistics import Balance, CellCounts, group_names
 from unspur.subspace import AffineMap, Subspace
 from unspur.trace import Trace, Traces
 
-#: Parameters that say which rows are held out.
-_HOLD_OUT = {"cv": Parameter("cv", 5), "X_val": Parameter("X_val")}
 #: What else can be done where most rows have no concept.
 _INFER = (
-    " In most rows the concept is missing: in Python, the head GroupWeighted(unknown='infer') learns from them as "
-    "well, without a removal (docs/guides/missing-labels.md)."
+    " In most rows the concept is missing: the head GroupWeighted(unknown='infer') learns from them as well, without a "
+    "removal (docs/guides/missing-labels.md)."
 )
 
 
@@ -75,8 +68,8 @@ class FitData:
         """
         settings: Any = {"missing": estimator.missing_concept, "needs_y": needs_y, "check_finite": False}
         data = decode_fit_arguments(estimator, **train, **settings)
-        seen = hash_finite_rows(estimator, data.X)
-        hashes, seen = seen.hashes, without_unused(seen, data.contributes)
+        hashes, seen = hash_finite_rows(estimator, data.X)
+        seen = seen.select(data.contributes)
         if all(given is None for given in validation.values()):
             return cls(data.with_duplicate_clusters(hashes), None, seen)
         require_disjoint_clusters(train["clusters"], validation["clusters"], "val")
@@ -84,8 +77,8 @@ class FitData:
         if data.y is None:
             validation = {**validation, "y": None}
         held_out = decode_fit_arguments(estimator, **validation, like=data, **settings)
-        tested = hash_finite_rows(estimator, held_out.X, "X of the validation rows")
-        hashes, tested = tested.hashes, without_unused(tested, held_out.contributes)
+        hashes, tested = hash_finite_rows(estimator, held_out.X, "X of the validation rows")
+        tested = tested.select(held_out.contributes)
         reused = 0
         if seen.hashes is not None and tested.hashes is not None:
             reused = int(np.isin(tested.hashes, seen.hashes).sum())
@@ -121,16 +114,14 @@ class FitData:
         if tested_on.clusters_are_duplicates:
             code = tested_on.clusters
             assert code is not None
-            message = ClusterWarning(
-                "{duplicates:,} of {rows:,} {which} rows are exact duplicates of others. Duplicates count as one "
-                "cluster in the tests, and share a fold unless cv says otherwise. Drop them, or say with {clusters} "
+            copies, which = len(code) - int(code.max()) - 1, "validation" if tested_on.suffix else "training"
+            warnings.warn(
+                f"{copies:,} of {len(code):,} {which} rows are exact duplicates of others. Duplicates count as one "
+                "cluster in the tests, and share a fold unless cv says otherwise. Drop them, or say with clusters "
                 "which rows belong together.",
-                duplicates=len(code) - int(code.max()) - 1,
-                rows=len(code),
-                which="validation" if tested_on.suffix else "training",
-                clusters=Parameter("clusters"),
+                ClusterWarning,
+                stacklevel=5,
             )
-            warnings.warn(message, stacklevel=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,44 +165,32 @@ def _one_vs_rest(problem: Problem, k: int) -> Problem:
 
 @dataclass(frozen=True, slots=True)
 class FoldedRows:
-    """Rows with folds, their cell counts, and the clusters of held-out rows (None: all are independent).
-
-    `geometries` keeps second moments for further fits on the same rows; None computes them each time they are needed.
-    """
+    """Rows with folds, their cell counts, and the clusters of held-out rows (None: all are independent)."""
 
     rows: RowSource
     counts: CellCounts
     clusters: HeldOutClusters | None = None
-    geometries: dict[tuple[Balance, bool], Geometry] | None = None
 
     def geometry(self, balance: Balance, *, in_float64: bool = False) -> Geometry:
         """Centre and second moment of the rows that directions are estimated from."""
-        kept = {} if self.geometries is None else self.geometries
-        if (balance, in_float64) not in kept:
-            weighting = self.counts.weighting(self.counts.estimated_on, balance)
-            kept[balance, in_float64] = Geometry.of_rows(self.rows, weighting, in_float64=in_float64)
-        return kept[balance, in_float64]
+        weighting = self.counts.weighting(self.counts.estimated_on, balance)
+        return Geometry.of_rows(self.rows, weighting, in_float64=in_float64)
 
-    def metric(self, tau: float, *, symmetric: bool = False) -> Metric:
+    def metric(self, tau: float) -> Metric:
         """M(τ) of these rows; from float64 products where its inverse factor would magnify rounding."""
-        metric = Metric.of(self.geometry("none"), tau, symmetric=symmetric)
+        metric = Metric.of(self.geometry("none"), tau)
         if metric.condition > MAX_NATIVE_CONDITION and self.rows.dtype.itemsize < 8:
-            metric = Metric.of(self.geometry("none", in_float64=True), tau, symmetric=symmetric)
+            metric = Metric.of(self.geometry("none", in_float64=True), tau)
         return metric
 
-    def sample(self, most: int, rng: np.random.Generator) -> FoldedRows:
+    def sample(self, most: int) -> FoldedRows:
         """A random sample of at most `most` rows of each group; all rows if they are few or in clusters."""
-        rows = self.rows if self.clusters is not None else self.rows.sample(most, rng)
+        rows = self.rows if self.clusters is not None else self.rows.sample(most, np.random.default_rng(0))
         return self if rows is self.rows else FoldedRows(rows, CellCounts.of(rows, self.counts.keys, self.counts.names))
 
 
 def reusable_cv(cv: Any) -> Any:
     """`cv` for repeated use: the splits of a generator become a list."""
-    if cv is None:
-        raise InputError(
-            "cv=None is no longer supported (it held out one fifth of each group). Pass cv=0.2 for that, or cv=5 "
-            "for five folds."
-        )
     return cv if isinstance(cv, Real) or hasattr(cv, "split") else list(cv)
 
 
@@ -287,12 +266,10 @@ def assign_folds(
         fold = _folds(cv, rng, group, present, clusters, train.clusters_are_duplicates)
         labels = RowLabels.of(y.codes, concept.codes, train.weight, fold)
         rows: RowSource = rows_of(train.X, labels)
-        folds = isinstance(cv, Integral) or not isinstance(cv, Real)
-        more = "" if folds else " a larger share to hold out ({cv} holds out all in turn),"
-        mostly_missing = _INFER if np.mean(concept.present) < 0.5 else ""
-        remedy = Message(
-            "Pass more rows of that group," + more + " or a validation set with {X_val}." + mostly_missing, _HOLD_OUT
-        )
+        share = isinstance(cv, Real) and not isinstance(cv, Integral)
+        more = " cv 5 (which holds out all in turn)," if share else ""
+        remedy = f"Pass more rows of that group,{more} or a validation set with X_val."
+        remedy += _INFER if np.mean(concept.present) < 0.5 else ""
     else:
         main_label = validation.concept if validation.y is None else validation.y
         fold = np.ones(len(validation), dtype=np.intp)
@@ -300,7 +277,7 @@ def assign_folds(
         rows = StackedRows(
             rows_of(train.X, RowLabels.of(y.codes, concept.codes, train.weight)), rows_of(validation.X, labels)
         )
-        remedy = Message("Pass more rows with {X_val}, or none and {cv}.", _HOLD_OUT)
+        remedy = "Pass more rows with X_val, or none and cv 5."
         clusters = validation.clusters
     main = "main" if train.y is None else y.name
     names = group_names(y.classes, concept.classes, main, concept.name)
@@ -363,28 +340,21 @@ def _warn_if_few_clusters(clusters: HeldOutClusters, names: tuple[str, ...], fol
 def _require_concept_differs_from_task(y: ClassLabel, concept: ClassLabel, title: str) -> None:
     same = y.codes == concept.codes
     if same.all() or not same.any():
+        how = "equal to" if same.all() else "the same label, under other class names, as"
+        about = f"{title}: " if title else ""
         raise LabelError(
-            "{about}{label} is {how} {main} in all {rows} rows: removing it would remove the task, and no data could "
-            "tell the two apart. Rows where they disagree are needed.",
-            about=title and f"{title}: ",
-            label=concept.name,
-            how="equal to" if same.all() else "the same label, under other class names, as",
-            main=y.name,
-            rows=len(same),
+            f"{about}{concept.name} is {how} {y.name} in all {len(same)} rows: removing it would remove the task, and "
+            "no data could tell the two apart. Rows where they disagree are needed."
         )
 
 
 @dataclass(frozen=True, slots=True)
 class BinaryFit:
-    """Result for one binary concept: subspaces, trace, and centre of the rows, shape (d,).
-
-    `task_log_loss` is the held-out loss of the main label after the removal and its standard error, if requested.
-    """
+    """Result for one binary concept: subspaces, trace, and centre of the rows, shape (d,)."""
 
     found: SearchResult
     trace: Trace
     centre: FloatArray
-    task_log_loss: tuple[float, float] | None = None
 
 
 #: Fits a problem orthogonally to a subspace; with True, finds main-task directions only.
@@ -402,8 +372,6 @@ class ConceptFits:
     main: Subspace
     traces: tuple[Trace, ...]
     centre: FloatArray
-    #: Held-out losses of the main label after each removal, with standard errors, if requested.
-    task_log_losses: tuple[tuple[float, float], ...] = ()
 
     @property
     def trace(self) -> Trace | Traces:
@@ -416,19 +384,11 @@ def fit_each_concept(data: FitData, fit_binary: FitBinary) -> ConceptFits:
     spurious = main = Subspace.empty(data.train.X.shape[1])
     traces: list[Trace] = []
     centre: FloatArray | None = None
-    losses: list[tuple[float, float]] = []
-
-    def fit_and_keep_loss(problem: Problem, excluded: Subspace, main_only: bool) -> BinaryFit:
-        fitted = fit_binary(problem, excluded, main_only)
-        if fitted.task_log_loss is not None:
-            losses.append(fitted.task_log_loss)
-        return fitted
-
     for label, problem in binary_problems(data):
         if problem.train.y is not None and len(problem.train.y.classes) > 2:
-            found, of_concept, row_centre = _fit_each_class(problem, spurious, fit_and_keep_loss)
+            found, of_concept, row_centre = _fit_each_class(problem, spurious, fit_binary)
         else:
-            fitted = fit_and_keep_loss(problem, spurious, False)
+            fitted = fit_binary(problem, spurious, False)
             found, of_concept, row_centre = fitted.found, (fitted.trace,), fitted.centre
         main_name = "y" if problem.train.y is None else problem.train.y.name
         about: Any = {
@@ -441,7 +401,7 @@ def fit_each_concept(data: FitData, fit_binary: FitBinary) -> ConceptFits:
         spurious, main = spurious.beside(found.spurious), found.main
         centre = row_centre if centre is None else centre
     assert centre is not None
-    return ConceptFits(spurious, main, tuple(traces), centre, tuple(losses))
+    return ConceptFits(spurious, main, tuple(traces), centre)
 
 
 def _fit_each_class(
@@ -497,8 +457,8 @@ class DirectionRemover(Remover):
     def _set_fitted(
         self,
         data: FitData,
-        found: ConceptFits,
         span: RowSpan | None,
+        trace: Trace | Traces,
         removal: AffineMap,
         spurious: Subspace,
         main: Subspace,
@@ -507,7 +467,7 @@ class DirectionRemover(Remover):
         if span is not None:
             removal, spurious, main = span.lift_map(removal), span.lift_subspace(spurious), span.lift_subspace(main)
         self._set_removal(removal, spurious, main)
-        self.trace_ = found.trace
+        self.trace_ = trace
         self.classes_ = () if data.train.y is None else data.train.y.classes
         self.concept_classes_ = data.concept_classes
         self.n_iter_ = self.trace_.most_evaluations

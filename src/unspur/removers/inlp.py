@@ -12,17 +12,10 @@ from sklearn.utils._param_validation import StrOptions
 from tqdm.auto import tqdm
 
 from unspur._data import LabelledData, fit_arguments
-from unspur._typing import Array, FloatArray
-from unspur._validation import (
-    OPTIONAL_COUNT,
-    TEST_CONSTRAINTS,
-    generator,
-    keyword_only_after_y,
-    sgd_settings,
-)
+from unspur._typing import Array
+from unspur._validation import OPTIONAL_COUNT, TEST_CONSTRAINTS, generator, keyword_only_after_y
 from unspur.criteria import SMALLEST_GROUP, DirectionTests
 from unspur.labels import main_column
-from unspur.options import SGD
 from unspur.removers.concepts import class_label_or_none, require_concept_differs_from_task
 from unspur.removers.direction_remover import (
     BinaryFit,
@@ -34,13 +27,18 @@ from unspur.removers.direction_remover import (
     fit_each_concept,
     reusable_cv,
 )
-from unspur.removers.joint import EstimatedPair, FoldEstimates, SearchResult, choose_penalty, left_out_folds
+from unspur.removers.joint import (
+    EstimatedPair,
+    FoldEstimates,
+    LossAndError,
+    SearchResult,
+    choose_penalty,
+    left_out_folds,
+)
 from unspur.rows import CONCEPT, backend_of
 from unspur.solvers.coordinates import LogisticCoordinates
-from unspur.solvers.descent import Outcome
 from unspur.solvers.held_out_losses import GroupLosses
 from unspur.solvers.logistic import solve_logistic
-from unspur.solvers.sgd import solve_pair_by_sgd
 from unspur.solvers.statistics import Balance
 from unspur.subspace import AffineMap, Subspace
 from unspur.trace import Step, Trace
@@ -64,17 +62,13 @@ class INLP(DirectionRemover):
         Which classes get equal total weight when a direction is estimated.
     penalty : float or "auto", default="auto"
         Penalty in units of the mean variance of X; "auto" as in :class:`JSE`, for the first direction.
-    solver : "exact", "sgd" or SGD, default="exact"
-        Solve each direction to `tol`, or by the paper's minibatch SGD (decay is then absolute).
     max_directions : int or None, default=None
         Limit on the dimension removed, for each concept, or class (of concept or y) against the rest.
     smallest_group : int, default=10
         As in :class:`JSE`, for ``tests="group"``.
-    scalars : {"held_out", "training"}, default="held_out"
-        As in :class:`~unspur.PaperVariant`.
     cv : int, float, splitter or iterable of (train, test) index pairs, default=5
         As in :class:`JSE`; splits that do not train on all rows outside their test set are refused.
-    missing_concept, strength, tol, max_iter, random_state, verbose :
+    missing_concept, strength, random_state, verbose :
         As in :class:`JSE`.
 
     Attributes
@@ -88,7 +82,6 @@ class INLP(DirectionRemover):
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012 — scikit-learn's protocol
         **TEST_CONSTRAINTS,
         "tests": [StrOptions({"group", "plain"})],
-        "scalars": [StrOptions({"held_out", "training"})],
         "max_directions": OPTIONAL_COUNT,
     }
 
@@ -99,15 +92,11 @@ class INLP(DirectionRemover):
         tests: Literal["group", "plain"] = "plain",
         balance: Balance = "none",
         penalty: float | Literal["auto"] = "auto",
-        solver: Literal["exact", "sgd"] | SGD = "exact",
         max_directions: int | None = None,
         cv: Any = 5,
         smallest_group: int = SMALLEST_GROUP,
-        scalars: Literal["held_out", "training"] = "held_out",
         missing_concept: Any = None,
         strength: float = 1.0,
-        tol: float = 1e-6,
-        max_iter: int = 1000,
         random_state: Any = None,
         verbose: bool = False,
     ):
@@ -115,15 +104,11 @@ class INLP(DirectionRemover):
         self.tests = tests
         self.balance = balance
         self.penalty = penalty
-        self.solver = solver
         self.max_directions = max_directions
         self.cv = cv
         self.smallest_group = smallest_group
-        self.scalars = scalars
         self.missing_concept = missing_concept
         self.strength = strength
-        self.tol = tol
-        self.max_iter = max_iter
         self.random_state = random_state
         self.verbose = verbose
 
@@ -153,10 +138,10 @@ class INLP(DirectionRemover):
             data = FitData.read(self, train, validation, needs_y=needs_y)
             if not needs_y:
                 _require_concept_differs_from_task(data.train, y)
-            inside, span = data.to_span_coordinates() if SGD.of(self.solver) is None else (data, None)
+            inside, span = data.to_span_coordinates()
             found = fit_each_concept(inside, functools.partial(self._fit_binary, reusable_cv(self.cv)))
             removal = AffineMap.removing(found.spurious, found.centre)
-            self._set_fitted(data, found, span, removal, found.spurious, Subspace.empty(removal.ambient))
+            self._set_fitted(data, span, found.trace, removal, found.spurious, Subspace.empty(removal.ambient))
             self.warn_if_nothing_removed(self.max_directions)
         return self
 
@@ -165,26 +150,22 @@ class INLP(DirectionRemover):
         nothing = Subspace.empty(problem.train.X.shape[1])
         if main_only:
             return BinaryFit(SearchResult(nothing, nothing, (), ""), Trace((), "", 0.0, 0.0), np.zeros(nothing.ambient))
-        rng = generator(self.random_state)
         data = assign_folds(
             problem,
             cv,
-            rng,
+            generator(self.random_state),
             by_group=self.tests == "group",
             smallest_group=self.smallest_group,
             needs_y=problem.train.y is not None,
         )
         with tqdm(desc="INLP", unit=" directions", disable=not self.verbose) as bar:
-            return self._search(data, bar.update, excluded, rng)
+            return self._search(data, bar.update, excluded)
 
-    def _search(
-        self, data: FoldedRows, progress: Callable[[], Any], excluded: Subspace, rng: np.random.Generator
-    ) -> BinaryFit:
+    def _search(self, data: FoldedRows, progress: Callable[[], Any], excluded: Subspace) -> BinaryFit:
         """Remove one direction after the other until a test finds nothing left."""
-        counts = data.counts
-        geometry = data.geometry(self.balance)
-        by_group = self.tests == "group"
-        tests = DirectionTests(float(self.significance_level), by_group, 0.0, self.scalars, clusters=data.clusters)
+        counts, geometry = data.counts, data.geometry(self.balance)
+        tests = DirectionTests(float(self.significance_level), self.tests == "group", clusters=data.clusters)
+        weightings = [counts.weighting(counts.without(fold), self.balance) for fold in left_out_folds(counts.n_folds)]
         removed = FoldEstimates.empty(data.rows.n_features, counts.n_folds)
 
         @functools.cache
@@ -193,27 +174,28 @@ class INLP(DirectionRemover):
 
         def estimate(penalty: float) -> EstimatedPair:
             """The concept's direction in every estimate, as the first of a pair."""
-            found, outcomes = [], []
-            for subspace, fold in zip(removed.subspaces, left_out_folds(counts.n_folds), strict=True):
-                subspace = excluded.beside(subspace)
-                weights, outcome = self._weights(data, whitening(penalty), penalty, subspace, fold, rng)
-                outcome.warn_unless_converged()
-                direction = subspace.reject(weights)
+            subspaces, found = [excluded.beside(subspace) for subspace in removed.subspaces], []
+            allowed = [whitening(penalty).excluding(subspace) for subspace in subspaces]
+            fits = solve_logistic(data.rows, list(zip(weightings, allowed, strict=True)), CONCEPT)
+            for fit, subspace in zip(fits, subspaces, strict=True):
+                fit.outcome.warn_unless_converged()
+                direction = subspace.reject(fit.weights)
                 found.append(direction / max(np.linalg.norm(direction), np.finfo(np.float64).tiny))
-                outcomes.append(outcome)
-            evaluations = sum(outcome.evaluations for outcome in outcomes)
-            return EstimatedPair(np.stack([found, np.zeros_like(found)]), replace(outcomes[0], evaluations=evaluations))
+            evaluations = max(fit.outcome.evaluations for fit in fits)  # all estimates share each pass over the rows
+            return EstimatedPair(
+                np.stack([found, np.zeros_like(found)]), replace(fits[0].outcome, evaluations=evaluations)
+            )
 
         def losses(pair: EstimatedPair) -> GroupLosses:
             return tests.losses(data.rows, counts, pair.held_out_directions("spurious"), geometry.centre)
 
-        def first_loss(value: float) -> tuple[float, float]:
+        def first_loss(value: float) -> LossAndError:
             found = tests.summarise(losses(estimate(value)), "concept")
             return found.mean, found.error
 
-        decay_losses: dict[float, tuple[float, float]] = {}
+        scores: dict[float, LossAndError] = {}
         if self.penalty == "auto":
-            penalty, decay_losses = choose_penalty(first_loss, float(tests.chance_loss(counts)[CONCEPT]))
+            penalty, scores = choose_penalty(first_loss, float(tests.chance_loss(counts)[CONCEPT]))
         else:
             penalty = float(self.penalty)
         steps: list[Step] = []
@@ -230,28 +212,7 @@ class INLP(DirectionRemover):
                 break
             removed = removed.with_directions(pair.directions[CONCEPT])
         found = SearchResult(removed.full_data, Subspace.empty(data.rows.n_features), tuple(steps), stopped)
-        return BinaryFit(found, Trace(found.steps, stopped, 0.0, penalty, decay_losses), geometry.centre)
-
-    def _weights(
-        self,
-        data: FoldedRows,
-        whitening: LogisticCoordinates,
-        penalty: float,
-        excluded: Subspace,
-        fold: int | None,
-        rng: np.random.Generator,
-    ) -> tuple[FloatArray, Outcome]:
-        """Weights (d,) that predict the concept, orthogonal to `excluded`, from the rows outside of one fold."""
-        rows, counts, balance, sgd = data.rows, data.counts, self.balance, SGD.of(self.solver)
-        if sgd is None:
-            weighting, allowed = counts.weighting(counts.without(fold), balance), whitening.excluding(excluded)
-            fit = solve_logistic(rows, weighting, allowed, CONCEPT, tol=self.tol, max_iter=self.max_iter)
-            return fit.weights, fit.outcome
-        watched = fold or 1
-        train, held_out = (counts.weighting(mask, balance) for mask in (counts.without(watched), counts.only(watched)))
-        settings, centre = sgd_settings(sgd, penalty), whitening.geometry.centre
-        found = solve_pair_by_sgd(rows, train, held_out, centre, excluded, settings, rng, only=CONCEPT)
-        return found.weights[0], found.outcome
+        return BinaryFit(found, Trace(found.steps, stopped, 0.0, penalty, scores), geometry.centre)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -1,4 +1,4 @@
-"""LEACE, SAL and SPLINCE in closed form: one family of oblique projections, from covariances alone.
+"""LEACE, SAL, SPLINCE and RLACE in closed form: one family of projections, from covariances alone.
 
 With Σ = Cov(x), A = Cov(x, concept), B = Cov(x, y) and Σ = L Lᵀ, in whitened coordinates ``W_A = L⁻¹A``::
 
@@ -6,12 +6,13 @@ With Σ = Cov(x), A = Cov(x, concept), B = Cov(x, y) and Σ = L Lᵀ, in whitene
     LEACE     x ↦ x − (A V S⁻¹) (L⁻ᵀU)ᵀ (x − c),           U S Vᵀ = W_A
     SPLINCE   x ↦ x − (A V S⁻¹) (L⁻ᵀQ)ᵀ (x − c),           Q S Vᵀ = (I − Π_B) W_A, Π_B onto the span of W_B
 
-After each Cov(x', concept) = 0; SPLINCE also keeps Cov(x', y) = B. Columns are brought to unit length before their
-rank is determined, so tolerances are relative and neither scale nor rarity matters.
+After each Cov(x', concept) = 0; SPLINCE also keeps Cov(x', y) = B. Rows and targets are brought to unit variance before
+a rank is determined, so neither scale nor rarity matters. Columns whose deviations are below the rounding errors of
+the others are left as they are. Along directions in which rows do not vary, the variance counts as one: nothing is
+divided by a rounding error.
 
 The left factor is built from the columns of A, not from a basis of their span. A rounding error in the right factor
-then leaves the same relative share of A in every direction. This matters for directions with little variance: the
-difference of the features ``a`` and ``a + ε concept`` reveals the concept however small ε is.
+then leaves the same relative share of A in every direction.
 """
 
 from __future__ import annotations
@@ -25,10 +26,8 @@ import numpy as np
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from unspur._arrays import HALF_PRECISION, cast, namespace, rounded, to_device_like
-from unspur._reading import NUMBER, require_kinds
-from unspur._text import filled
-from unspur._typing import Array, BoolArray, FloatArray
+from unspur._text import counted, filled
+from unspur._typing import Array, FloatArray
 from unspur._validation import (
     BALANCE,
     MISSING,
@@ -61,10 +60,9 @@ from unspur.removers.concepts import (
     indicators,
     read_concepts,
     require_concept_differs_from_task,
-    require_digits,
 )
-from unspur.removers.seen_rows import SeenRows, hash_finite_rows, without_unused
-from unspur.rows import Block, RowLabels, RowSource, backend_of, persisted, rows_of, to_host
+from unspur.removers.seen_rows import SeenRows, hash_finite_rows
+from unspur.rows import RowLabels, RowSource, backend_of, persisted, rows_of, to_host
 from unspur.solvers.coordinates import ScaledSpan, Whitener, covariances_of
 from unspur.solvers.statistics import COVARIANCE_OVERFLOWS, Covariances, require_variation
 from unspur.subspace import AffineMap, Subspace
@@ -72,65 +70,94 @@ from unspur.subspace import AffineMap, Subspace
 Form: TypeAlias = Literal["sal", "leace", "splince"]
 #: Unit columns with singular values below this are linearly dependent.
 MIN_SINGULAR_VALUE = 1e-8
+#: Multiple correlation of a target with the rows below which it is a rounding error, by the size of their type.
+MIN_CORRELATION = {4: 1e-4, 8: 1e-9}
 #: Condition of the split between concept and task up to which SPLINCE does not amplify noise visibly.
 MAX_CONDITION = 100.0
 #: Share of the rank of the rows that a removal may take without a warning.
 MAX_REMOVED_RANK_SHARE = 0.9
-#: Rounding error, relative to the spread of a column, above which cleaned rows are checked for the concept: in general,
-#: and where columns that are nearly copies reveal it. Below, no classifier could use it.
-MAX_ROUNDING_SHARE, MAX_ROUNDING_SHARE_COLLINEAR = 1e-5, 1e-10
-#: Columns that hardly vary beside the others are left out of the right factor if none has more than so many times the
-#: correlation with a concept that some other column has, and the others explain this share of what all columns do. What
-#: is left in new rows is then no more than about three times the error of an estimate from the rows of the fit.
-MAX_NARROW_CORRELATION, MIN_EXPLAINED_SHARE = 2.0, 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class ClosedForm:
-    """A removal with its subspaces and its trace.
+class ClosedFormTrace:
+    """What a closed form did: concept columns, removed directions, dropped singular values, rank and condition.
 
-    `low_variance_directions` (d, m) revealed the concept, and the cleaned rows may be nothing but rounding errors along
-    them.
+    `notes` are about the labels, such as a few rows that hold most of the variance of a number.
     """
+
+    method: str
+    columns: int
+    removed: int
+    dropped: tuple[float, ...]
+    rank: int
+    condition: float
+    notes: tuple[str, ...] = ()
+
+    @property
+    def stopped(self) -> str:
+        """Why no more is removed."""
+        return "the rows have no covariance with the concept" if not self.removed else "closed form"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, ready for JSON."""
+        return asdict(self) | {"dropped": list(self.dropped), "notes": list(self.notes)}
+
+    @classmethod
+    def from_dict(cls, saved: dict[str, Any]) -> ClosedFormTrace:
+        """Inverse of `to_dict`."""
+        return cls(**{**saved, "dropped": tuple(saved["dropped"]), "notes": tuple(saved["notes"])})
+
+    def __str__(self) -> str:
+        what = f"{counted(self.removed, 'direction')} removed for {counted(self.columns, 'concept column')}"
+        lines = [f"{self.method}: {what} (rows of rank {self.rank})"]
+        if self.dropped:
+            values = ", ".join(f"{value:.1e}" for value in self.dropped)
+            lines.append(f"dropped as dependent or without covariance: {len(self.dropped)} (singular values {values})")
+        if self.condition > 1:
+            lines.append(f"condition of the split between concept and task: {self.condition:.3g}")
+        return "\n".join([*lines, *(filled(f"note: {note}", further="  ") for note in self.notes)])
+
+    __repr__ = __str__
+
+
+class ClosedForm(NamedTuple):
+    """A removal with its subspaces and its trace."""
 
     removal: AffineMap
     spurious: Subspace
     main: Subspace
     trace: ClosedFormTrace
-    low_variance_directions: FloatArray
 
     def lifted(self, wide: ScaledSpan) -> ClosedForm:
         """The result in coordinates of the span of wide rows, as one of the rows themselves."""
         unit, inside = wide.unit[:, None], self.removal
-        right, low_variance = (wide.lift(factor.T).T / unit for factor in (inside.right, self.low_variance_directions))
-        left, main = (unit * wide.lift(factor.T).T for factor in (inside.left, self.main.basis))
+        right = wide.span.lift(inside.right.T).T / np.where(unit > 0, unit, np.inf)
+        left, main = (unit * wide.span.lift(factor.T).T for factor in (inside.left, self.main.basis))
         removal = AffineMap(wide.lift_point(inside.centre), right, left, "remove")
-        return ClosedForm(removal, Subspace.spanned_by(left), Subspace.spanned_by(main), self.trace, low_variance)
+        return ClosedForm(removal, Subspace.spanned_by(left), Subspace.spanned_by(main), self.trace)
 
 
 def solve_closed_form(
-    moments: Covariances,
-    n_concept: int,
-    form: Form,
-    whitener: Whitener | None = None,
-    *,
-    method: str,
-    wide: ScaledSpan | None = None,
+    moments: Covariances, n_concept: int, form: Form, *, method: str, scaled: bool = True
 ) -> ClosedForm:
     """Removal of the first `n_concept` target columns; the others are the task (SPLINCE). The trace names `method`.
 
-    If `wide` is given, `moments` are in the coordinates of its span, and so is the result.
+    Columns count alike if `scaled`.
     """
     covariance = moments.covariance
     if not np.isfinite(covariance).all():
         raise InputError(COVARIANCE_OVERFLOWS)
     require_variation(moments.live, np.diag(covariance), moments.mean_x)
-    whiten = whitener or Whitener.of(covariance, moments.noise)
-    found = _Factors.of(moments, n_concept, form, whiten)
-    if form != "sal" and found.left.shape[1]:
-        found = _without_narrow_columns(found, moments, n_concept, form, wide)
-    left, right, condition = found.left, found.right, found.condition
-    trace = ClosedFormTrace(method, n_concept, left.shape[1], found.dropped, whiten.rank, condition)
+    whiten = Whitener.of(covariance, moments.readable, moments.noise, scaled=scaled)
+    original, whitened, uncorrelated = _unit_targets(moments, whiten, slice(0, n_concept))
+    basis, weights, dependent = _span(original if form == "sal" else whitened)
+    left, condition, main = original @ weights, 1.0, Subspace.empty(len(moments.mean_x))
+    if form == "splince":
+        of_task, task, _ = _unit_targets(moments, whiten, slice(n_concept, None))
+        basis, weights, condition = _concept_outside_task(basis, _span(task)[0])
+        left, main = left @ weights, Subspace.spanned_by(_span(of_task)[0])
+    right = basis if form == "sal" else whiten.transposed(basis)
+    trace = ClosedFormTrace(method, n_concept, left.shape[1], (*uncorrelated, *dependent), whiten.rank, condition)
     if condition > MAX_CONDITION:
         warnings.warn(
             f"Concept and task nearly share a direction in whitened coordinates: condition number {condition:.3g}. "
@@ -138,139 +165,25 @@ def solve_closed_form(
             IllConditionedWarning,
             stacklevel=3,
         )
-    removal, spurious = AffineMap(moments.mean_x, right, left, "remove"), Subspace.spanned_by(left)
-    return ClosedForm(removal, spurious, found.main, trace, np.column_stack([right, found.low_variance_directions]))
+    return ClosedForm(AffineMap(moments.mean_x, right, left, "remove"), Subspace.spanned_by(left), main, trace)
 
 
-class _Factors(NamedTuple):
-    """Left and right factor (d, m) of a removal in some coordinates, and what is known about it.
+def _unit_targets(
+    moments: Covariances, whiten: Whitener, which: slice
+) -> tuple[FloatArray, FloatArray, tuple[float, ...]]:
+    """Covariances of rows (d, k) and of whitened rows (r, k) with some targets, with unit columns of the latter.
 
-    `task` (r, k) spans the covariance with the task in these coordinates, which SPLINCE keeps.
+    Targets whose multiple correlation with the rows is a rounding error are left out: the concept was removed before,
+    or is the same in all rows. These correlations are returned as well.
     """
-
-    left: FloatArray
-    right: FloatArray
-    task: FloatArray
-    main: Subspace
-    dropped: tuple[float, ...]
-    condition: float
-    low_variance_directions: FloatArray
-
-    @classmethod
-    def of(cls, moments: Covariances, n_concept: int, form: Form, whiten: Whitener) -> _Factors:
-        """The factors in the coordinates of `whiten`."""
-        concept = _TargetCovariances.of(moments, whiten, slice(0, n_concept))
-        task = _TargetCovariances.of(moments, whiten, slice(n_concept, None))
-        condition, main = 1.0, Subspace.empty(len(moments.mean_x))
-        basis, weights, dropped = _span(concept.original if form == "sal" else concept.whitened)
-        left, kept = concept.original @ weights, _span(task.whitened)[0] if form == "splince" else task.whitened[:, :0]
-        if form == "splince":
-            basis, weights, condition = _concept_outside_task(basis, kept)
-            left = left @ weights
-            main = Subspace.spanned_by(_span(task.original)[0])
-        right = basis if form == "sal" else whiten.transposed(basis)
-        low_variance = whiten.transposed(concept.low_variance_directions)
-        return cls(left, right, kept, main, (*concept.uncorrelated, *dropped), condition, low_variance)
-
-
-def _without_narrow_columns(
-    full: _Factors, moments: Covariances, n_concept: int, form: Form, wide: ScaledSpan | None
-) -> _Factors:
-    """The factors with zeros in the right one for columns that hardly vary beside the others.
-
-    With zeros there, the covariance with the concept is still exactly zero afterwards in every column. Scaled to unit
-    variance instead, a column that varies by 1e-33 gets a factor of 1e33, and the result depends on it: rows from which
-    rounding takes such a column come out as something else.
-
-    The others must tell nearly as much about the concept, so that new rows are cleaned of it as well. Else the factors
-    stay as they are, with a warning about rows in float32 or less.
-    """
-    narrow = moments.narrow if wide is None else wide.narrow_coordinates
-    if not narrow.any():
-        return full
-    if _narrow_columns_are_dispensable(narrow, moments, n_concept, wide):
-        whiten = Whitener.of_some(~narrow, moments.covariance, moments.noise, scaled=wide is None)
-        # Each column of `left` is the covariance with a combination of concepts, of multiple correlation 1 in `full`.
-        explained = whiten(full.left)
-        if form == "splince":
-            task = _span(_TargetCovariances.of(moments, whiten, slice(n_concept, None)).whitened)[0]
-            explained = explained - task @ (task.T @ explained)
-        if (
-            len(explained) >= explained.shape[1]
-            and np.linalg.svd(explained, compute_uv=False).min() ** 2 > MIN_EXPLAINED_SHARE
-        ):
-            found = _Factors.of(moments, n_concept, form, whiten)
-            if found.left.shape[1] == full.left.shape[1]:
-                return found._replace(main=full.main)
-    if moments.rounding < 1e-10:  # columns in float64 may be in very different units, and keep their digits
-        return full
-    where = np.flatnonzero(narrow if wide is None else wide.narrow).tolist()
-    names = ", ".join(map(str, where[:5])) + (", …" if len(where) > 5 else "")
-    warnings.warn(
-        f"{len(where)} of {len(moments.mean_x) if wide is None else len(wide.unit)} columns vary by less than a "
-        f"millionth of the others, yet the concept cannot be removed well without them (numbers {names}). The removal "
-        "multiplies them by large factors, so rows in which they are rounded, such as float16, come out wrong. Drop "
-        "or rescale these columns, or keep the rows in the type of the fit.",
-        IllConditionedWarning,
-        stacklevel=4,
-    )
-    return full
-
-
-def _narrow_columns_are_dispensable(
-    narrow: BoolArray, moments: Covariances, n_concept: int, wide: ScaledSpan | None
-) -> bool:
-    """Whether no narrow column is correlated with a concept far more than all others."""
-    if wide is None:
-        deviation = np.sqrt(np.diag(moments.covariance))
-        correlation = np.abs(moments.cross[:, :n_concept] / np.where(deviation > 0, deviation, 1.0)[:, None])
-    else:  # whose columns have unit variance
-        correlation, narrow = np.abs(wide.lift(moments.cross[:, :n_concept].T).T), wide.narrow
-    most = MAX_NARROW_CORRELATION * correlation[~narrow].max(axis=0, initial=0.0)
-    return bool(np.all(correlation[narrow].max(axis=0) <= most))
-
-
-class _TargetCovariances(NamedTuple):
-    """Covariances with some targets, scaled so that ``L⁻¹A`` has unit columns: the same span, free of scale and rarity.
-
-    `low_variance_directions` is the part of `whitened` in directions of unknown variance, for the columns that have one
-    there. `uncorrelated` holds the multiple correlations of targets that are left out because they are rounding errors.
-    """
-
-    original: FloatArray
-    whitened: FloatArray
-    low_variance_directions: FloatArray
-    uncorrelated: tuple[float, ...]
-
-    @classmethod
-    def of(cls, moments: Covariances, whiten: Whitener, which: slice) -> _TargetCovariances:
-        """Columns of the targets that are correlated with the rows."""
-        original = moments.cross[:, which]
-        whitened = whiten(original)
-        lengths = np.linalg.norm(whitened, axis=0)
-        # ‖L⁻¹ Cov(x, t)‖ / sd(t) is the multiple correlation of rows and target. In any sample it is some √(d/n); it is
-        # a rounding error only if the concept was removed before.
-        deviation = np.sqrt(moments.tt[which] / moments.weight)
-        varies = _varying_targets(moments)[which]
-        deviation = np.where(varies, deviation, 1.0)
-        correlation = np.where(varies, lengths / deviation, 0.0)
-        real = correlation > (1e-9 if moments.rounding < 1e-10 else 1e-4)
-        # Where the variance counts as one, covariances are small; above the rounding of the rows they are real.
-        below = np.where(np.arange(len(whitened))[:, None] < whiten.rank, 0.0, whitened)
-        has_low_variance_part = varies & (
-            np.linalg.norm(below, axis=0) / deviation > max(moments.noise, 4.0 * moments.relative_rounding)
-        )
-        real |= has_low_variance_part
-        unit = np.where(real, lengths, 1.0)
-        dropped = tuple(correlation[~real].tolist())
-        return cls(
-            (original / unit)[:, real], (whitened / unit)[:, real], (below / unit)[:, has_low_variance_part], dropped
-        )
-
-
-def _varying_targets(moments: Covariances) -> BoolArray:
-    """Targets that vary by more than the rounding of their mean, shape (k,)."""
-    return np.asarray(np.sqrt(moments.tt / moments.weight) > 1e-15 * np.abs(moments.mean_t))
+    original = np.where(moments.readable[:, None], moments.cross[:, which], 0.0)
+    whitened = whiten(original)
+    deviation = np.sqrt(moments.tt[which] / moments.weight)
+    varies = deviation > 1e-15 * np.abs(moments.mean_t[which])
+    lengths = np.linalg.norm(whitened, axis=0)
+    correlation = np.where(varies, lengths / np.where(varies, deviation, 1.0), 0.0)
+    real = correlation > MIN_CORRELATION[8 if moments.rounding < 1e-10 else 4]
+    return original[:, real] / lengths[real], whitened[:, real] / lengths[real], tuple(correlation[~real].tolist())
 
 
 def _span(columns: FloatArray) -> tuple[FloatArray, FloatArray, tuple[float, ...]]:
@@ -300,202 +213,10 @@ def _concept_outside_task(concept: FloatArray, task: FloatArray) -> tuple[FloatA
     return q, vt.T / sines, float(1.0 / sines.min())
 
 
-@dataclass(frozen=True, slots=True)
-class ClosedFormTrace:
-    """What a closed form did: concept columns, removed directions, dropped singular values, rank and condition.
-
-    `rounding` is the correlation with the concept that rounding brings back along the removed directions, on the rows
-    of the fit; 0 if the rows have enough digits not to be checked. `notes` are about the labels, such as a few rows
-    that hold most of the variance of a number.
-    """
-
-    method: str
-    columns: int
-    removed: int
-    dropped: tuple[float, ...]
-    rank: int
-    condition: float
-    rounding: float = 0.0
-    notes: tuple[str, ...] = ()
-
-    @property
-    def stopped(self) -> str:
-        """Why no more is removed."""
-        return "the rows have no covariance with the concept" if not self.removed else "closed form"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, ready for JSON."""
-        return asdict(self) | {"dropped": list(self.dropped), "notes": list(self.notes)}
-
-    @classmethod
-    def from_dict(cls, saved: dict[str, Any]) -> ClosedFormTrace:
-        """Inverse of `to_dict`."""
-        whole = {"columns": int, "removed": int, "rank": int}
-        saved = {"rounding": 0.0, "notes": [], **saved}  # which older files do not have
-        numbers = {"dropped": [NUMBER], "condition": NUMBER, "rounding": NUMBER}
-        require_kinds(saved, {"method": str, **whole, **numbers, "notes": [str]}, "the trace")
-        return cls(**{**saved, "dropped": tuple(saved["dropped"]), "notes": tuple(saved["notes"])})
-
-    def __str__(self) -> str:
-        what = f"{_count(self.removed, 'direction')} removed for {_count(self.columns, 'concept column')}"
-        lines = [f"{self.method}: {what} (rows of rank {self.rank})"]
-        if self.dropped:
-            values = ", ".join(f"{value:.1e}" for value in self.dropped)
-            lines.append(f"dropped as dependent or without covariance: {len(self.dropped)} (singular values {values})")
-        if self.condition > 1:
-            lines.append(f"condition of the split between concept and task: {self.condition:.3g}")
-        if self.rounding:
-            lines.append(f"rounding brings the concept back: correlation {self.rounding:.2f} along a removed direction")
-        return "\n".join([*lines, *(filled(f"note: {note}", further="  ") for note in self.notes)])
-
-    __repr__ = __str__
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}{'' if number == 1 else 's'}"
-
-
-def _unnamed(names: tuple[str, ...]) -> bool:
-    return names in ((), numbered("concept", len(names)))
-
-
-class ConceptRemover(Remover):
-    """Base class of the removers whose `fit` takes the concept as columns of numbers: closed forms and :class:`RLACE`.
-
-    `_rows` reads the arguments of `fit`, and `covariances_of` sums over the rows.
-    """
-
-    balance: str
-    missing_concept: Any
-    _label_notes: tuple[str, ...] = ()
-    _concept_names: tuple[str, ...] = ()  # as they were passed
-    _keeps_task: ClassVar[bool] = False  # exactly, so that y is needed
-
-    def _rows(
-        self, X: Array, y: Array | None, concept: Array, sample_weight: Array | None, *, reset: bool, whole: bool = True
-    ) -> tuple[RowSource, int]:
-        """Rows whose targets are the concept columns, then those of the task; and the number of concept columns.
-
-        If `whole` (these are all rows of the fit), also check that the concept differs from the task and that numbers
-        vary.
-        """
-        z = persisted(check_rows(self, X, reset=reset))
-        if self._keeps_task and z.shape[1] < 2:
-            raise InputError(f"X has {z.shape[1]} feature(s); to remove one and keep another at least 2 are needed.")
-        main_name, y = main_column(y)
-        # A Dask label that nothing depends on is not computed, and so not compared with the concept.
-        task = y if self._needs_y or backend_of(y) != "dask" else None
-        series = series_name(concept)
-        task, concept, sample_weight = to_host(task, concept, sample_weight)
-        known = None if reset else self.concept_classes_
-        if known and not isinstance(known[0], tuple):
-            known = (known,)  # a single concept is stored without the outer tuple
-        kind: Any = getattr(self, "concept_type", "auto")
-        names = () if reset else self._concept_names
-        concepts = read_concepts(
-            concept,
-            len(z),
-            kind=kind,
-            missing=self.missing_concept,
-            classes=known or None,
-            names=names,
-            varying=whole,
-        )
-        self._check_and_store_names((series,) if series and len(concepts.names) == 1 else concepts.names, names)
-        main = self._main_label(task if self._needs_y else None, main_name, len(z), None if reset else self.classes_)
-        weight = checked_weights(sample_weight, "sample_weight", len(z), relative=False) * concepts.present
-        if whole and (label := main or class_label_or_none(task, main_name, len(z))) is not None:
-            require_concept_differs_from_task(concepts.codes, label, label.present & (weight > 0))
-        group = concepts.group if concepts.classes else None
-        if self._keeps_task and main is not None:
-            self._require_classes_of_task(main, weight)
-        weight = balanced_weights(weight, self.balance, group, None if main is None else main.codes)
-        targets = concepts.columns if main is None else np.concatenate([concepts.columns, indicators(main)])
-        labels = RowLabels(targets, np.zeros(len(z), dtype=np.intp), weight, 0)
-        self.classes_ = () if main is None else main.classes
-        self.concept_classes_ = concepts.classes[0] if len(concepts.classes) == 1 else concepts.classes
-        self._add_row_hashes(without_unused(hash_finite_rows(self, z), weight > 0))
-        return rows_of(z, labels), len(concepts.columns)
-
-    def _check_and_store_names(self, names: tuple[str, ...], earlier: tuple[str, ...]) -> None:
-        """Keep the names of the concepts; they must be those of earlier rows, if both have names."""
-        if earlier:
-            columns_in_order(dict.fromkeys(names), earlier, "concept", "that of earlier rows")
-        if _unnamed(earlier):
-            self._concept_names = names
-
-    @property
-    def _needs_y(self) -> bool:
-        return self._keeps_task or self.balance in ("main", "group")
-
-    def _main_label(
-        self, y: Array | None, name: str, n_rows: int, classes: tuple[Any, ...] | None
-    ) -> ClassLabel | None:
-        if y is None:
-            if self._needs_y:
-                raise LabelError(
-                    f"{type(self).__name__} requires y to be passed, but the target y is None"
-                    + ("." if self._keeps_task else f": balance={self.balance!r} needs it.")
-                )
-            return None
-        label = class_label(y, name, n_rows, classes=classes or None)
-        require_no_missing(label, ())
-        return label
-
-    def _warn_if_little_is_left(self, removed: int, rank: int) -> None:
-        """Warn if a removal leaves next to nothing."""
-        self._leaves_nothing = self.strength_ == 1 and 0 < rank <= removed
-        if self.strength_ == 1 and removed and removed >= MAX_REMOVED_RANK_SHARE * rank:
-            all_of, left = ("all", "nothing") if removed >= rank else (f"{removed} of the {rank}", "hardly anything")
-            classes = "" if not self.concept_classes_ else " A concept of m classes takes up to m − 1 of them."
-            warnings.warn(
-                f"The removal takes {all_of} directions in which the rows vary, so that {left} is left of them."
-                f"{classes} Remove fewer concepts or classes, treat a numeric concept as continuous "
-                "(concept_type='continuous'), or use rows with more features.",
-                EverythingRemovedWarning,
-                stacklevel=4,
-            )
-
-    def _reset(self) -> None:
-        """Drop what an earlier fit left."""
-        self._clear_row_hashes()
-        self.__dict__.pop("moments_", None)
-        self._label_notes = ()
-
-    def _require_classes_of_task(self, main: ClassLabel, weight: FloatArray) -> None:
-        """Raise if the rows of the fit have one class of the task; warn if they lack some, which are not kept."""
-        counts = np.bincount(main.codes[weight > 0], minlength=len(main.classes))
-        lost = [str(value) for value, count in zip(main.classes, counts, strict=True) if not count]
-        if not lost:
-            return
-        none = f"none has {main.name} = {', '.join(lost)}"
-        seen = f"Of the {int(counts.sum()):,} rows with a known concept and a weight, {none}"
-        if len(main.classes) - len(lost) < 2:
-            raise LabelError(
-                "{seen}: there is no covariance with the task to keep, and SPLINCE would be LEACE. Label the concept "
-                "in rows of two classes of {label} at least, or use LEACE.",
-                seen=seen,
-                label=main.name,
-            )
-        those = "this class" if len(lost) == 1 else "these classes"
-        self._warn_and_note(f"{seen}: information that distinguishes {those} is not preserved", TaskLostWarning)
-
-    def _warn_and_note(self, text: str, category: type[Warning]) -> None:
-        """Warn, and keep it for the trace and for certificates."""
-        warnings.warn(f"{text}.", category, stacklevel=6)
-        self._label_notes = tuple(dict.fromkeys((*self._label_notes, text)))
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = self._keeps_task
-        return tags
-
-
-class ClosedFormRemover(ConceptRemover):
+class ClosedFormRemover(Remover):
     """Base class of the closed forms :class:`LEACE`, :class:`SAL` and :class:`SPLINCE`.
 
     A subclass sets `_form`, the map that `solve_closed_form` makes, and `_keeps_moments` if it can be fitted in parts.
-    A method with another map derives from `ConceptRemover`.
     """
 
     trace_type = ClosedFormTrace
@@ -505,6 +226,9 @@ class ClosedFormRemover(ConceptRemover):
     _moments_span: ScaledSpan | None
     _form: ClassVar[Form]
     _keeps_moments: ClassVar[bool] = False  # a d × d matrix, for methods that can be fitted in parts
+    _keeps_task: ClassVar[bool] = False  # exactly, so that y is needed
+    _label_notes: tuple[str, ...] = ()
+    _concept_names: tuple[str, ...] = ()  # as they were passed
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012 — scikit-learn's protocol
         "balance": BALANCE,
@@ -548,47 +272,126 @@ class ClosedFormRemover(ConceptRemover):
             self._reset()
             rows, self._n_concept = self._rows(X, y, concept, sample_weight, reset=True)
             inside, wide = ScaledSpan.of(rows, scaled=self._form != "sal")
-            moments, whitener = covariances_of(inside, rotated=wide is not None)
-            self._check_rounding(rows, self._solve(moments, whitener, wide), moments, X)
+            moments = covariances_of(inside) if wide is None else Covariances.of(inside, in_float64=True)
+            self._solve(moments, wide)
             if self._keeps_moments:
                 self.moments_, self._moments_span = moments, wide
         return self
 
-    def _check_rounding(self, rows: RowSource, found: ClosedForm, moments: Covariances, X: Array) -> None:
-        """Warn if columns are so nearly copies, or rows so coarse, that rounding brings the concept back."""
-        if self.strength_ < 1:  # which leaves more of it than rounding does
-            return
-        kind = str(getattr(X, "dtype", rows.dtype)).removeprefix("torch.")
-        kind = kind if kind in HALF_PRECISION else rows.dtype.name
-        relative_rounding = moments.relative_rounding * HALF_PRECISION.get(kind, moments.rounding) / moments.rounding
-        nearly_copies = found.low_variance_directions.shape[1] > found.trace.removed
-        if not found.removal.right.shape[1] or not relative_rounding > (
-            MAX_ROUNDING_SHARE_COLLINEAR if nearly_copies else MAX_ROUNDING_SHARE
-        ):
-            return
-        correlation = correlation_in_rounding(rows, found, kind)
-        if correlation > max(0.1, 5.0 / np.sqrt(rows.n_rows)):
-            self.trace_ = replace(self.trace_, rounding=correlation)
-            warnings.warn(
-                f"Rounding the cleaned rows to {kind} brings the concept back: along a removed direction, the rounding "
-                f"errors have a correlation of {correlation:.2f} with it. A classifier that looks at differences "
-                "of columns can see it. Use rows of a wider type, or drop columns that are nearly copies of others.",
-                IllConditionedWarning,
-                stacklevel=3,
-            )
+    def _reset(self) -> None:
+        """Drop what an earlier fit left."""
+        self._clear_row_hashes()
+        self.__dict__.pop("moments_", None)
+        self._label_notes = ()
 
-    def _solve(
-        self, moments: Covariances, whitener: Whitener | None = None, wide: ScaledSpan | None = None
-    ) -> ClosedForm:
+    def _rows(
+        self, X: Array, y: Array | None, concept: Array, sample_weight: Array | None, *, reset: bool, whole: bool = True
+    ) -> tuple[RowSource, int]:
+        """Rows whose targets are the concept columns, then those of the task; and the number of concept columns.
+
+        If `whole` (these are all rows of the fit), also check that the concept differs from the task and that numbers
+        vary.
+        """
+        z = persisted(check_rows(self, X, reset=reset))
+        if self._keeps_task and z.shape[1] < 2:
+            raise InputError(f"X has {z.shape[1]} feature(s); to remove one and keep another at least 2 are needed.")
+        main_name, y = main_column(y)
+        # A Dask label that nothing depends on is not computed, and so not compared with the concept.
+        task = y if self._needs_y or backend_of(y) != "dask" else None
+        series = series_name(concept)
+        task, concept, sample_weight = to_host(task, concept, sample_weight)
+        known = None if reset else self.concept_classes_
+        if known and not isinstance(known[0], tuple):
+            known = (known,)  # a single concept is stored without the outer tuple
+        kind: Any = self.concept_type
+        names = () if reset else self._concept_names
+        concepts = read_concepts(
+            concept, len(z), kind=kind, missing=self.missing_concept, classes=known or None, names=names, varying=whole
+        )
+        self._check_and_store_names((series,) if series and len(concepts.names) == 1 else concepts.names, names)
+        main = self._main_label(task if self._needs_y else None, main_name, len(z), None if reset else self.classes_)
+        weight = checked_weights(sample_weight, "sample_weight", len(z), relative=False) * concepts.present
+        if whole and (label := main or class_label_or_none(task, main_name, len(z))) is not None:
+            require_concept_differs_from_task(concepts.codes, label, label.present & (weight > 0))
+        if self._keeps_task and main is not None:
+            self._require_classes_of_task(main, weight)
+        group = concepts.group if concepts.classes else None
+        weight = balanced_weights(weight, self.balance, group, None if main is None else main.codes)
+        targets = concepts.columns if main is None else np.concatenate([concepts.columns, indicators(main)])
+        labels = RowLabels(targets, np.zeros(len(z), dtype=np.intp), weight, 0)
+        self.classes_ = () if main is None else main.classes
+        self.concept_classes_ = concepts.classes[0] if len(concepts.classes) == 1 else concepts.classes
+        self._add_row_hashes(hash_finite_rows(self, z)[1].select(weight > 0))
+        return rows_of(z, labels), len(concepts.columns)
+
+    def _check_and_store_names(self, names: tuple[str, ...], earlier: tuple[str, ...]) -> None:
+        """Keep the names of the concepts; they must be those of earlier rows, if both have names."""
+        if earlier:
+            columns_in_order(dict.fromkeys(names), earlier, "concept", "that of earlier rows")
+        if _unnamed(earlier):
+            self._concept_names = names
+
+    @property
+    def _needs_y(self) -> bool:
+        return self._keeps_task or self.balance in ("main", "group")
+
+    def _main_label(
+        self, y: Array | None, name: str, n_rows: int, classes: tuple[Any, ...] | None
+    ) -> ClassLabel | None:
+        if y is None:
+            if self._needs_y:
+                needed = "." if self._keeps_task else f": balance={self.balance!r} needs it."
+                raise LabelError(f"{type(self).__name__} requires y to be passed, but the target y is None{needed}")
+            return None
+        label = class_label(y, name, n_rows, classes=classes or None)
+        require_no_missing(label, ())
+        return label
+
+    def _require_classes_of_task(self, main: ClassLabel, weight: FloatArray) -> None:
+        """Raise if the rows of the fit have one class of the task; warn if they lack some, which are not kept."""
+        counts = np.bincount(main.codes[weight > 0], minlength=len(main.classes))
+        lost = [str(value) for value, count in zip(main.classes, counts, strict=True) if not count]
+        if not lost:
+            return
+        none = f"none has {main.name} = {', '.join(lost)}"
+        seen = f"Of the {int(counts.sum()):,} rows with a known concept and a weight, {none}"
+        if len(main.classes) - len(lost) < 2:
+            raise LabelError(
+                f"{seen}: there is no covariance with the task to keep, and SPLINCE would be LEACE. Label the concept "
+                f"in rows of two classes of {main.name} at least, or use LEACE."
+            )
+        those = "this class" if len(lost) == 1 else "these classes"
+        self._warn_and_note(f"{seen}: information that distinguishes {those} is not preserved", TaskLostWarning)
+
+    def _warn_and_note(self, text: str, category: type[Warning]) -> None:
+        """Warn, and keep it for the trace and for certificates."""
+        warnings.warn(f"{text}.", category, stacklevel=6)
+        self._label_notes = tuple(dict.fromkeys((*self._label_notes, text)))
+
+    def _solve(self, moments: Covariances, wide: ScaledSpan | None = None) -> None:
         """Compute and set the removal. If `wide` is given, `moments` are in the coordinates of its span."""
-        found = solve_closed_form(moments, self._n_concept, self._form, whitener, method=type(self).__name__, wide=wide)
+        method = type(self).__name__
+        found = solve_closed_form(moments, self._n_concept, self._form, method=method, scaled=wide is None)
         if wide is not None:
             found = found.lifted(wide)
         self._set_removal(found.removal, found.spurious, found.main)
         self.trace_ = replace(found.trace, notes=self._label_notes)
         self.warn_if_nothing_removed(None)
         self._warn_if_little_is_left(found.trace.removed, found.trace.rank)
-        return found
+
+    def _warn_if_little_is_left(self, removed: int, rank: int) -> None:
+        """Warn if a removal leaves next to nothing."""
+        self._leaves_nothing = self.strength_ == 1 and 0 < rank <= removed
+        if self.strength_ == 1 and removed and removed >= MAX_REMOVED_RANK_SHARE * rank:
+            all_of, left = ("all", "nothing") if removed >= rank else (f"{removed} of the {rank}", "hardly anything")
+            classes = "" if not self.concept_classes_ else " A concept of m classes takes up to m − 1 of them."
+            warnings.warn(
+                f"The removal takes {all_of} directions in which the rows vary, so that {left} is left of them."
+                f"{classes} Remove fewer concepts or classes, treat a numeric concept as continuous "
+                "(concept_type='continuous'), or use rows with more features.",
+                EverythingRemovedWarning,
+                stacklevel=4,
+            )
 
     def _notes(self) -> list[str]:
         notes = [*super()._notes(), *(f"of the fit: {note}" for note in self.trace_.notes)]
@@ -596,12 +399,16 @@ class ClosedFormRemover(ConceptRemover):
             notes.append(f"{len(self.trace_.dropped)} concept columns were dropped as dependent or without covariance")
         if self.trace_.condition > MAX_CONDITION:
             notes.append(f"ill-conditioned: what is removed is amplified by {self.trace_.condition:.3g}")
-        if self.trace_.rounding:
-            notes.append(
-                f"rounding the cleaned rows brings the concept back: correlation {self.trace_.rounding:.2f} along a "
-                "removed direction"
-            )
         return notes
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = self._keeps_task
+        return tags
+
+
+def _unnamed(names: tuple[str, ...]) -> bool:
+    return names in ((), numbered("concept", len(names)))
 
 
 def fit_moments(
@@ -647,7 +454,7 @@ class LEACE(ClosedFormRemover):
         Whether the values of `concept` are classes or numbers. "auto" takes them for classes, and refuses a column of
         more than 20 different numbers (or of more than 10 with fewer than five rows each), which may be either.
     missing_concept : scalar or None, default=None
-        Value of `concept` that means "not known", besides NaN and None; of dates, a date or its text.
+        Value of `concept` that means "not known", besides NaN and None.
     strength : float between 0 and 1, default=1.0
         Share of the removal that `transform` applies, as in :class:`JSE`.
 
@@ -685,10 +492,7 @@ class LEACE(ClosedFormRemover):
         """
         with self._fitting(X):
             self._validate_params()
-            if self.balance != "none":
-                raise InputError(
-                    f"partial_fit supports only balance='none'; got {self.balance!r}. Use fit, or sample_weight."
-                )
+            self._require_unbalanced("partial_fit")
             first = not hasattr(self, "moments_")
             if first and hasattr(self, "removal_"):
                 raise InputError(
@@ -707,7 +511,6 @@ class LEACE(ClosedFormRemover):
             )
             moments = Covariances.of(rows, in_float64=True)
             self.moments_ = moments if first else self._full_moments().merge(moments)
-            self._require_digits()
             self._moments_span = None
             if self.moments_.live.any():
                 self._solve(self.moments_)
@@ -715,21 +518,19 @@ class LEACE(ClosedFormRemover):
                 self._remove_nothing_yet()
         return self
 
+    def _require_unbalanced(self, method: str) -> None:
+        if self.balance != "none":
+            raise InputError(
+                f"{method} supports only balance='none'; got {self.balance!r}. Fit all rows at once, or use "
+                "sample_weight."
+            )
+
     def _remove_nothing_yet(self) -> None:
         """Set a removal that changes nothing: so far there is one row, or copies of one."""
-        no_subspace, no_factor = Subspace.empty(self.n_features_in_), np.empty((self.n_features_in_, 0))
-        self._set_removal(AffineMap(self.moments_.mean_x, no_factor, no_factor, "remove"), no_subspace, no_subspace)
-        self.trace_ = ClosedFormTrace(type(self).__name__, self._n_concept, 0, (), 0, 1.0, notes=self._label_notes)
+        nothing = Subspace.empty(self.n_features_in_)
+        self._set_removal(AffineMap.removing(nothing, self.moments_.mean_x), nothing, nothing)
+        self.trace_ = ClosedFormTrace(type(self).__name__, self._n_concept, 0, (), 0, 1.0, self._label_notes)
         self.warn_if_nothing_removed(None)
-
-    def _require_digits(self) -> None:
-        """Raise LabelError if a number varies, over all rows so far, by no more than rounding errors."""
-        if self.concept_classes_:
-            return
-        moments = self.moments_
-        for k in np.flatnonzero(_varying_targets(moments)[: self._n_concept]).tolist():
-            mean, deviation = float(moments.mean_t[k]), float(np.sqrt(moments.tt[k] / moments.weight))
-            require_digits(4.0 * deviation, mean, abs(mean), self._concept_names[k])
 
     def merge(self, other: LEACE) -> LEACE:
         """A new LEACE as if fitted on the rows of both, which must have the same features and concepts, in one order.
@@ -739,11 +540,7 @@ class LEACE(ClosedFormRemover):
         """
         for estimator in (self, other):
             check_is_fitted(estimator, "moments_", msg="merge needs fitted estimators, not ones read from a file.")
-            if estimator.balance != "none":
-                raise InputError(
-                    f"merge supports only balance='none'; got {estimator.balance!r}. Fit all rows at once, or use "
-                    "sample_weight."
-                )
+            estimator._require_unbalanced("merge")
         features = [column_names(estimator) for estimator in (self, other)]
         if all(features) and features[0] != features[1]:
             raise InputError("The two were fitted on different features, or on the same in another order.")
@@ -780,6 +577,17 @@ class SAL(ClosedFormRemover):
     _form = "sal"
 
 
+class RLACE(SAL):
+    """Relaxed linear adversarial concept erasure (Ravfogel et al., 2022), at its optimum, which is :class:`SAL`.
+
+    RLACE seeks the orthogonal projection after which the best linear classifier does worst,
+    ``max_P min_w loss(concept | P z)``, by steps of descent and ascent. A linear classifier beats a constant if and
+    only if class means differ. So the projection off the differences of the class means, with one direction for every
+    class but one, reaches the largest possible value, the loss of a constant: no search is needed. Parameters and
+    attributes are those of :class:`LEACE`.
+    """
+
+
 class SPLINCE(ClosedFormRemover):
     """Removes the covariance with the concept and keeps that with the task exactly (Holstege et al., 2025).
 
@@ -790,30 +598,3 @@ class SPLINCE(ClosedFormRemover):
 
     _form = "splince"
     _keeps_task = True
-
-
-def correlation_in_rounding(rows: RowSource, form: ClosedForm, kind: str) -> float:
-    """Largest correlation of the cleaned rows, in their own type, with a concept column along a low-variance direction.
-
-    It is zero in exact arithmetic. Where columns are nearly copies of each other, or rows are coarse, cleaned rows are
-    rounding errors along these directions, which may be correlated with the concept. `kind` is the original type of the
-    rows: half precision has been widened here.
-    """
-    lengths = np.linalg.norm(form.low_variance_directions, axis=0)
-    directions = (form.low_variance_directions / np.where(lengths > 0, lengths, 1.0))[:, lengths > 0]
-    removal, columns = form.removal, form.trace.columns
-
-    def moments(block: Block) -> Array:
-        clean = cast(rounded(removal(block.z), kind), np.float64) - to_device_like(removal.centre, block.weight)
-        scores, weight = (clean @ to_device_like(directions, clean)).T, block.weight
-        targets = cast(block.targets[:columns], np.float64)
-        ones = (weight * 0.0 + 1.0)[None]
-        joined = namespace(scores).concat([ones, scores, targets])
-        return (joined * weight) @ joined.T
-
-    sums = rows.sum(moments)
-    second = sums / sums[0, 0] - np.outer(sums[0], sums[0]) / sums[0, 0] ** 2
-    variance = np.maximum(np.diag(second), 0.0)
-    unit = np.sqrt(np.where(variance > 0, variance, np.inf))
-    correlation = np.abs(second / np.outer(unit, unit))
-    return float(np.max(correlation[1 : directions.shape[1] + 1, directions.shape[1] + 1 :], initial=0.0))

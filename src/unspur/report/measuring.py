@@ -32,6 +32,7 @@ from unspur.labels import numbered
 from unspur.metrics import Leakage, principal_angles
 from unspur.metrics.probes import scale_notes
 from unspur.removers import Remover
+from unspur.removers.seen_rows import rounded_hashes
 from unspur.report.baselines import (
     Evaluator,
     compare_with,
@@ -182,11 +183,11 @@ def measure(
 def _fitted_rows(remover: Remover, rows: LabelledData) -> int | None:
     """Number of these rows that a removal was fitted on; None if it was fitted on others, or if that cannot be told."""
     known = rows.concept_known
-    if fingerprint(row_hashes(rows.X)) == remover.training_hash_:
+    if fingerprint(rounded_hashes(rows.X)) == remover.training_hash_:
         # A fit of several concepts may have used rows that lack one of them, or not: that is not recorded.
         certain = np.array_equal(known, np.any([label.present for label in rows.concepts], axis=0))
         return int(known.sum()) if certain else None
-    return int(known.sum()) if fingerprint(row_hashes(rows.X[known])) == remover.training_hash_ else None
+    return int(known.sum()) if fingerprint(rounded_hashes(rows.X[known])) == remover.training_hash_ else None
 
 
 def _audit(rows: LabelledData, columns: Mapping[str, Array], seed: int) -> Audit | None:

@@ -32,9 +32,8 @@ from unspur.solvers.statistics import (
     Covariances,
     Moments,
     keeps_digits,
-    narrow,
+    readable,
     require_variation,
-    varies,
 )
 from unspur.subspace import MAX_LENGTH_OUTSIDE_SHARE, AffineMap, Subspace
 
@@ -161,9 +160,8 @@ class Metric:
     ``T v`` on the original features give the scores of a direction v of these coordinates. The projection off an
     orthonormal V there is oblique here: ``x ↦ x − (x − c) R Kᵀ`` with ``R = T V`` and ``K = L V``.
 
-    L is triangular (Cholesky) if M is well-conditioned, and the symmetric root of M on its range if not, or if
-    `symmetric` is set: an exact solver finds the same directions on the rows with any factor, but SGD does not.
-    `condition` is that of M, or a bound on it.
+    L is triangular (Cholesky) if M is well-conditioned, and the symmetric root of M on its range if not: directions
+    are the same on the rows with any factor. `condition` is that of M, or a bound on it.
     """
 
     centre: FloatArray
@@ -172,11 +170,11 @@ class Metric:
     condition: float
 
     @classmethod
-    def of(cls, geometry: Geometry, tau: float, *, symmetric: bool = False) -> Metric:
+    def of(cls, geometry: Geometry, tau: float) -> Metric:
         """M(τ) from the geometry of the rows."""
         centre, covariance, rank = geometry.centre, geometry.second, geometry.rank
         bound = 1.0 + tau * rank / (1.0 - tau) if tau < 1.0 else np.inf
-        if bound <= MAX_NATIVE_CONDITION and not symmetric:
+        if bound <= MAX_NATIVE_CONDITION:
             matrix = tau * covariance
             matrix[np.diag_indices_from(matrix)] += (1.0 - tau) * float(np.trace(covariance)) / rank
             factor: FloatArray = np.linalg.cholesky(matrix).astype(np.float64, copy=False)
@@ -276,108 +274,69 @@ class LogisticCoordinates:
 
 @dataclass(frozen=True, slots=True)
 class Whitener:
-    """``L⁻¹`` for Σ = L Lᵀ: lower triangular, or from eigenvectors of the correlations if Σ may be singular.
+    """``L⁻¹`` (r, d) for Σ = L Lᵀ: triangular, or from eigenvectors of the correlations if Σ may be singular.
 
-    Then L = D U Λ^½ (d, r), with D the standard deviations, so that small features count like large ones. Along the
-    last ``r − rank`` columns of U the moments cannot tell whether the rows vary. There the variance counts as one, so
-    that covariance with the concept is removed like the rest, and nothing is divided by rounding error.
+    Then L = D U Λ^½, with D the standard deviations, so that small features count like large ones. Along the last
+    ``r − rank`` columns of U the moments cannot tell whether the rows vary. There the variance counts as one, so
+    that covariance with the concept is removed like the rest, and nothing is divided by rounding error. Columns that
+    are not `readable` have zeros in ``L⁻¹``.
     """
 
-    lower: FloatArray | None
-    deviation: FloatArray
-    vectors: FloatArray
-    roots: FloatArray
+    inverse: FloatArray
     rank: int
-    #: Numbers of the columns whose coordinates these are, of `n_columns`; None for all.
-    columns: IntArray | None = None
-    n_columns: int = 0
 
     @classmethod
-    def of(cls, covariance: FloatArray, noise: float) -> Whitener:
-        """By Cholesky if all pivots are clearly above the noise of the moments, else by eigenvalues."""
-        clear = cls.by_cholesky(covariance, noise)
-        return cls.by_eigenvalues(covariance, noise) if clear is None else clear
+    def of(cls, covariance: FloatArray, readable: BoolArray, noise: float, *, scaled: bool = True) -> Whitener:
+        """By Cholesky if all pivots are clearly above the noise of the moments, else by eigenvalues.
 
-    @classmethod
-    def of_some(cls, which: BoolArray, covariance: FloatArray, noise: float, *, scaled: bool = True) -> Whitener:
-        """Coordinates of some columns, which leave the others out of account."""
-        index = np.flatnonzero(which)
-        inside = covariance[np.ix_(index, index)]
-        found = cls.of(inside, noise) if scaled else cls.by_eigenvalues(inside, noise, scaled=False)
-        return replace(found, columns=index, n_columns=len(which))
-
-    @classmethod
-    def by_eigenvalues(cls, covariance: FloatArray, noise: float, *, scaled: bool = True) -> Whitener:
-        """The whitener of any rows; columns of other scales count alike if `scaled`."""
-        live, scale, correlation = _correlation(covariance)
-        if not scaled:
-            live, scale, correlation = np.ones_like(live), np.ones_like(scale), covariance
-        # Constant columns are left out: scaled to unit variance, their rounding errors would count like a feature.
-        values, inside = np.linalg.eigh(correlation[np.ix_(live, live)])
-        values, inside = values[::-1], inside[:, ::-1]
-        real = values > max(1e-12, noise) * values[0]
-        vectors = np.zeros((len(live), len(values)))
-        vectors[live] = inside
-        return cls(None, scale, vectors, np.sqrt(np.where(real, values, 1.0)), int(real.sum()))
-
-    @classmethod
-    def by_cholesky(cls, covariance: FloatArray, noise: float) -> Whitener | None:
-        """The whitener of rows that clearly have full rank; None for others."""
-        live, scale, correlation = _correlation(covariance)
-        try:
-            lower = np.linalg.cholesky(correlation) if live.all() else np.empty((0, 0))
-        except np.linalg.LinAlgError:
-            return None
-        if not lower.size or np.diag(lower).min() ** 2 <= max(1e-10, noise):
-            return None
-        return cls(scale[:, None] * lower, scale, np.empty((0, 0)), np.empty(0), len(lower))
+        With ``scaled=False`` columns are coordinates in a span, of which the small ones are rounding errors and must
+        not be scaled up.
+        """
+        matrix = covariance if readable.all() else covariance[np.ix_(readable, readable)]
+        scale = np.sqrt(np.diag(matrix)) if scaled else np.ones(len(matrix))
+        correlation = matrix / scale / scale[:, None]
+        lower = _clear_cholesky(correlation, noise) if scaled else None
+        if lower is not None:
+            with one_scipy_thread():
+                inside = scipy.linalg.lapack.dtrtri(lower, lower=True)[0]
+            rank = len(inside)
+        else:
+            values, vectors = np.linalg.eigh(correlation)
+            values, vectors = values[::-1], vectors[:, ::-1]
+            real = values > max(1e-12, noise) * values[0]
+            inside, rank = (vectors / np.sqrt(np.where(real, values, 1.0))).T, int(real.sum())
+        inverse = np.zeros((len(inside), len(covariance)))
+        inverse[:, readable] = inside / scale
+        return cls(inverse, rank)
 
     def __call__(self, columns: FloatArray) -> FloatArray:
         """``L⁻¹ columns``."""
-        if self.columns is not None:
-            columns = columns[self.columns]
-        if self.lower is None:
-            return (self.vectors.T @ (columns / self.deviation[:, None])) / self.roots[:, None]
-        with one_scipy_thread():
-            return np.asarray(scipy.linalg.solve_triangular(self.lower, columns, lower=True))
+        return np.asarray(self.inverse @ columns)
 
     def transposed(self, columns: FloatArray) -> FloatArray:
         """``L⁻ᵀ columns``."""
-        if self.columns is not None:
-            full = np.zeros((self.n_columns, columns.shape[1]))
-            full[self.columns] = replace(self, columns=None).transposed(columns)
-            return full
-        if self.lower is None:
-            return (self.vectors @ (columns / self.roots[:, None])) / self.deviation[:, None]
-        with one_scipy_thread():
-            return np.asarray(scipy.linalg.solve_triangular(self.lower, columns, lower=True, trans="T"))
+        return np.asarray(self.inverse.T @ columns)
 
 
-def _correlation(covariance: FloatArray) -> tuple[BoolArray, FloatArray, FloatArray]:
-    """Which columns vary (d,), their standard deviations (d,), 1 for the others, and correlations (d, d)."""
-    deviation = np.sqrt(np.maximum(np.diag(covariance), 0.0))
-    live = deviation > 0
-    scale = np.where(live, deviation, 1.0)
-    return live, scale, covariance / np.outer(scale, scale)
+def _clear_cholesky(correlation: FloatArray, noise: float) -> FloatArray | None:
+    """The Cholesky factor of rows that clearly have full rank; None for others."""
+    try:
+        lower = np.linalg.cholesky(correlation)
+    except np.linalg.LinAlgError:
+        return None
+    return lower if np.diag(lower).min() ** 2 > max(1e-10, noise) else None
 
 
-def covariances_of(rows: RowSource, *, rotated: bool = False) -> tuple[Covariances, Whitener | None]:
-    """Moments from products in the type of the rows, which are faster, or in float64 if their rank is in doubt.
-
-    With them comes the whitener, if one was made to decide that, or if rows are `rotated`: coordinates in a span, of
-    which the small ones are rounding errors and must not be scaled up.
-    """
-    if rotated:
-        moments = Covariances.of(rows, in_float64=True)
-        return moments, Whitener.by_eigenvalues(moments.covariance, moments.noise, scaled=False)
+def covariances_of(rows: RowSource) -> Covariances:
+    """Moments from products in the type of the rows, which are faster, or in float64 if their rank is in doubt."""
     moments = Covariances.of(rows)
     if rows.dtype == np.float64:
-        return moments, None
-    if keeps_digits(moments.xx, rows) and not moments.narrow.any():
-        whitener = Whitener.by_cholesky(moments.covariance, moments.noise)
-        if whitener is not None:
-            return moments, whitener
-    return Covariances.of(rows, in_float64=True), None
+        return moments
+    if keeps_digits(moments.xx, rows) and moments.readable.all():
+        deviation = np.sqrt(np.diag(moments.xx))
+        if _clear_cholesky(moments.xx / deviation / deviation[:, None], moments.noise) is not None:
+            return moments
+    return Covariances.of(rows, in_float64=True)
 
 
 def smallest_pivot(correlation: FloatArray) -> float:
@@ -541,30 +500,25 @@ def to_span_coordinates(rows: RowSource) -> tuple[RowSource, RowSpan | None]:
 
 @dataclass(frozen=True, slots=True)
 class ScaledSpan:
-    """The span of rows with more features than rows, after division by `unit` (d,).
-
-    `narrow` columns (d,) are not part of the span. They are the last coordinates, each its own.
-    """
+    """The span of rows with more features than rows, after division by `unit` (d,); 0 leaves a column out."""
 
     span: RowSpan
     unit: FloatArray
-    narrow: BoolArray
 
     @classmethod
     def of(cls, rows: RowSource, *, scaled: bool) -> tuple[RowSource, Self | None]:
         """Rows with positive weight in coordinates of their span, and the span.
 
-        If there are not more features than rows: the rows unchanged, and None.
-
-        If `scaled`, columns get unit variance first, as `Whitener` has them.
+        If there are not more features than rows: the rows unchanged, and None. If `scaled`, columns get unit variance
+        first, as `Whitener` has them.
         """
         if type(rows) is not MemoryRows or not rows.n_rows < rows.n_features:
             return rows, None
-        every = rows.labels
-        live = every.weight > 0
-        z, labels = rows.z[live], every.select(np.flatnonzero(live))
-        unit, apart = np.ones(rows.n_features), np.zeros(rows.n_features, dtype=bool)
-        if scaled and live.any():
+        used = np.flatnonzero(rows.labels.weight > 0)
+        if not len(used):
+            return rows, None
+        z, labels, unit = rows.z[used], rows.labels.select(used), np.ones(rows.n_features)
+        if scaled:
             share = labels.weight / labels.weight.sum()
             mean = share @ z
             mean = mean + share @ (z - mean)  # exact for a column of equal numbers
@@ -572,41 +526,19 @@ class ScaledSpan:
                 deviation = np.sqrt(share @ (z - mean) ** 2)
             if not np.isfinite(deviation).all():
                 raise InputError(COVARIANCE_OVERFLOWS)
-            unit = np.where(varies(deviation, mean), deviation, 1.0)
-            apart = narrow(deviation, mean, float(np.finfo(rows.dtype).eps))
-        z = (z / unit).astype(rows.dtype)
-        within = z[:, ~apart] if apart.any() else z
-        span, (inside,) = RowSpan.of(within, whole=True) if len(z) else (None, [None])
-        if span is None or inside is None:
-            return rows, None
-        if apart.any():
-            inside = np.column_stack([inside, z[:, apart]])
-        return MemoryRows(inside, labels), cls(span, unit, apart)
-
-    @property
-    def narrow_coordinates(self) -> BoolArray:
-        """Which coordinates are `narrow` columns."""
-        return np.arange(self.span.n_coordinates + int(self.narrow.sum())) >= self.span.n_coordinates
-
-    def lift(self, coordinates: FloatArray) -> FloatArray:
-        """Vectors (m, d) with these coordinates, on rows that are divided by `unit`."""
-        if not self.narrow.any():
-            return self.span.lift(coordinates)
-        lifted = np.empty((len(coordinates), len(self.unit)))
-        lifted[:, ~self.narrow] = self.span.lift(coordinates[:, ~self.narrow_coordinates])
-        lifted[:, self.narrow] = coordinates[:, self.narrow_coordinates]
-        return lifted
+            unit = np.where(readable(deviation, mean, float(np.finfo(rows.dtype).eps)), deviation, 0.0)
+        scaled_rows = np.divide(z, unit, out=np.zeros(z.shape), where=unit > 0).astype(rows.dtype)
+        span, (inside,) = RowSpan.of(scaled_rows)
+        return (rows, None) if span is None else (MemoryRows(inside, labels), cls(span, unit))
 
     def lift_point(self, coordinates: FloatArray) -> FloatArray:
         """The point (d,) with these coordinates, of the rows themselves."""
-        centre = np.zeros(len(self.unit))
-        centre[~self.narrow] = self.span.centre
-        return np.asarray(self.unit * (centre + self.lift(coordinates[None])[0]))
+        return np.asarray(self.unit * self.span.lift_point(coordinates))
 
     def moments(self, inside: Covariances) -> Covariances:
         """Moments of the coordinates as moments of the rows, with their d × d matrix."""
-        xx = self.unit[:, None] * self.lift(self.lift(inside.xx).T) * self.unit
-        xt = self.unit[:, None] * self.lift(inside.xt.T).T
+        xx = self.unit[:, None] * self.span.lift(self.span.lift(inside.xx).T) * self.unit
+        xt = self.unit[:, None] * self.span.lift(inside.xt.T).T
         return replace(inside, mean_x=self.lift_point(inside.mean_x), xx=xx, xt=xt)
 
 

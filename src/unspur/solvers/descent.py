@@ -1,9 +1,8 @@
-"""Descents: L-BFGS for one function or for many side by side, how a descent ended, and warnings if it did not converge.
+"""Descents: L-BFGS for many functions side by side, how a descent ended, and warnings if it did not converge.
 
-`minimize` runs SciPy's L-BFGS-B on a function of whitened coordinates until the 2-norm of the gradient is small, and
-`minimize_many` minimises many such functions, with one evaluation of all at a time. `solvers.orthogonal_pair` has a
-constraint and a preconditioner; it takes its steps from `CorrectionPairs`. All three measure small changes of the
-objective by `objective_change`. (docs/architecture.md says why there are three.)
+`minimize_many` minimises convex functions of whitened coordinates, with one evaluation of all at a time, until the
+2-norm of each gradient is small. `solvers.orthogonal_pair` has a constraint and a preconditioner; it takes its steps
+from `CorrectionPairs`. Both measure small changes of an objective by `objective_change`.
 """
 
 from __future__ import annotations
@@ -18,13 +17,9 @@ from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 
 import numpy as np
-import scipy.optimize
 
 from unspur._typing import BoolArray, FloatArray, IntArray
 from unspur.exceptions import NotConvergedWarning
-
-#: Value and gradient at x.
-Objective: TypeAlias = Callable[[FloatArray], tuple[float, FloatArray]]
 
 #: Values (a,) and gradients (a, p) of some problems, given their points (a, p) and their numbers (a,).
 ManyObjectives: TypeAlias = Callable[[FloatArray, IntArray], tuple[FloatArray, FloatArray]]
@@ -34,10 +29,6 @@ ManyObjectives: TypeAlias = Callable[[FloatArray, IntArray], tuple[FloatArray, F
 FINE_CHANGE = 1e-5
 #: Evaluations without halving the smallest gradient after which the gradient counts as rounding error.
 MAX_IDLE_EVALUATIONS = 40
-#: Limit on runs of L-BFGS-B, each from the end of the last.
-MAX_RUNS = 5
-#: Correction pairs that SciPy keeps, and points it evaluates in one line search.
-SCIPY_LIMITS = {"maxcor": 20, "maxls": 40}
 #: Correction pairs of descents side by side.
 MANY_CORRECTIONS = 20
 #: Share of the decrease predicted by the slope that a step must reach.
@@ -145,26 +136,6 @@ class CorrectionPairs:
         return x
 
 
-def minimize(
-    objective: Objective, x: FloatArray, gtol: float, max_iter: int, noise: float = 0.0, relative_gtol: float = np.inf
-) -> DescentResult:
-    """L-BFGS from x until the gradient norm is below `gtol`, and below `relative_gtol` times the objective.
-
-    Below `noise` the gradient may be rounding error: there a search that gets no further for a while ends as well.
-    """
-    before = np.inf
-    for run in range(1, MAX_RUNS + 1):
-        search = _FineSearch(objective, gtol, noise, relative_gtol)
-        x, reason = search.run(x, max_iter)
-        value, norm = search.end
-        # A search that ends early, because the objective has no more digits, is continued while that helps.
-        solved = norm <= min(gtol, relative_gtol * value)
-        if solved or search.exhausted or norm > 0.5 * before or run == MAX_RUNS:
-            break
-        before = norm
-    return DescentResult(x, value, norm, reason)
-
-
 def minimize_many(
     objective: ManyObjectives,
     x: FloatArray,
@@ -173,12 +144,13 @@ def minimize_many(
     noise: FloatArray,
     relative_gtol: FloatArray,
 ) -> list[DescentResult]:
-    """L-BFGS for m problems side by side, from points x (m, p), until each is solved as by `minimize`.
+    """L-BFGS for m problems side by side, from points x (m, p), until each is solved.
 
-    One call of `objective` evaluates one point of each problem that has not ended, so m problems over the same rows
-    need as many passes over them as the hardest alone. `gtol`, `noise` and `relative_gtol` have shape (m,). A step that
-    does not lower an objective enough is shortened; the problems are convex, so every pair of corrections has a
-    positive curvature.
+    A problem is solved when the norm of its gradient is below `gtol`, and below `relative_gtol` times its objective.
+    Below `noise` the gradient may be rounding error: there a descent that gets no further for a while ends as well. All
+    three have shape (m,). One call of `objective` evaluates one point of each problem that has not ended, so m problems
+    over the same rows need as many passes over them as the hardest alone. A step that does not lower an objective
+    enough is shortened; the problems are convex, so every pair of corrections has a positive curvature.
     """
     results: dict[int, DescentResult] = {}
     evaluations = 1
@@ -267,88 +239,6 @@ class _ManyDescents:
         """Where a descent is."""
         norm = float(np.linalg.norm(self.gradient[k]))
         return DescentResult(self.x[k], float(self.value[k]), norm, reason, evaluations)
-
-
-class _Converged(Exception):  # noqa: N818 — control flow, not an error
-    """Raised inside the optimiser once the 2-norm of the gradient, which L-BFGS-B does not test, is small enough.
-
-    Also raised once it will not become smaller.
-    """
-
-
-class _FineSearch:
-    """One run of L-BFGS-B on an objective whose small changes are taken from its gradient."""
-
-    def __init__(self, objective: Objective, gtol: float, noise: float, relative_gtol: float):
-        self._objective = objective
-        self._gtol, self._noise, self._relative_gtol = gtol, noise, relative_gtol
-        self._smallest, self._idle = np.inf, 0
-        self.exhausted = False
-        self._iterate: tuple[FloatArray, float, FloatArray, float] | None = None  # x, value, gradient, value shown
-        self._last: tuple[FloatArray, float, FloatArray, float] | None = None
-
-    def run(self, x0: FloatArray, max_iter: int) -> tuple[FloatArray, str]:
-        """Where the search ended, and why."""
-        # Limits on the objective are switched off: the gradient decides.
-        options = {"maxiter": max_iter, "maxfun": 2 * max_iter, "gtol": 0.0, "ftol": 0.0, **SCIPY_LIMITS}
-        try:
-            start = self._evaluate(x0)
-            # The first step of L-BFGS has length one. In units of the gradient that is Newton's step with the identity
-            # as Hessian, which whitening makes nearly true. The objective is in units of its square, so that the
-            # gradient that L-BFGS sees has length one too, and does not vanish for its limits.
-            unit = float(np.linalg.norm(start[1]))
-
-            def evaluate(v: FloatArray) -> tuple[float, FloatArray]:
-                shown, gradient = self._evaluate(x0 + unit * v) if v.any() else start
-                return shown / unit**2, gradient / unit
-
-            result = scipy.optimize.minimize(
-                evaluate,
-                np.zeros_like(x0),
-                jac=True,
-                method="L-BFGS-B",
-                options=options,
-                callback=lambda intermediate_result: self._accept(x0 + unit * intermediate_result.x),
-            )
-        except _Converged:
-            return self._iterate_x, "no digits left" if self.exhausted else "gradient below tolerance"
-        return self._iterate_x, f"L-BFGS: {result.message}"
-
-    @property
-    def _iterate_x(self) -> FloatArray:
-        assert self._iterate is not None
-        return self._iterate[0]
-
-    @property
-    def end(self) -> tuple[float, float]:
-        """Objective and gradient norm at the last iterate."""
-        assert self._iterate is not None
-        return self._iterate[1], float(np.linalg.norm(self._iterate[2]))
-
-    def _evaluate(self, x: FloatArray) -> tuple[float, FloatArray]:
-        value, gradient = self._objective(x)
-        shown = 0.0  # relative to the start, so that small changes keep their digits
-        if self._iterate is not None:
-            x0, value0, gradient0, shown0 = self._iterate
-            shown = shown0 + float(objective_change(value - value0, gradient0 + gradient, x - x0))
-        self._last = (x.copy(), value, gradient, shown)
-        if self._iterate is None:
-            self._iterate = self._last
-        norm = float(np.linalg.norm(gradient))
-        self._idle = 0 if norm < 0.5 * self._smallest else self._idle + 1
-        self._smallest = norm if self._idle == 0 else self._smallest
-        # At or near the smallest gradient of the search, so that the point it ends at is as good as any.
-        self.exhausted = self._idle >= MAX_IDLE_EVALUATIONS and norm <= min(self._noise, 2.0 * self._smallest)
-        if norm <= min(self._gtol, self._relative_gtol * value) or self.exhausted:
-            self._iterate = self._last
-            raise _Converged
-        return shown, gradient
-
-    def _accept(self, x: FloatArray) -> None:
-        """The line search ends at the point it evaluated last; later changes are measured from there."""
-        assert self._last is not None
-        if np.array_equal(self._last[0], x):
-            self._iterate = self._last
 
 
 @contextmanager

@@ -1,15 +1,15 @@
 """Losses of both labels along one direction, on held-out rows: the data of the tests.
 
-Two-scalar logistic models ``η = γ x + b`` are fitted along one-dimensional scores by Newton's method, q at once.
+Two-scalar logistic models ``η = γ x + b``, one for the concept and one for the main label, are fitted along
+one-dimensional scores by Newton's method, both at once.
 
 Conventions
 -----------
-- q models, in the tests 2, one per label; m rows of a block, n rows in all; 4 groups, numbered 2·y + concept.
-- A *score* turns a block of projected rows into x (q, m), one line per model, or (1, m) if all models have the same.
-  There is one that takes for each row the column of the fold that row is held out in (`FoldScore`), and one that takes
-  the same columns for all rows (`ColumnScore`).
-- γ and b are of shape (q,), on standardised scores. A sum is (6, q): loss, ∂γ, ∂b, ∂γγ, ∂γb, ∂bb.
-- Six series are averaged over the rows of each group (`SERIES`), so sums are (6, 4).
+- The first axis of length 2 is the label: CONCEPT, then MAIN. m rows of a block, n rows in all; 4 groups, numbered
+  2·y + concept.
+- The features of `own_scores` are scores x, a line each: one that both models have in common, or one for each.
+- γ and b are of shape (2,), on standardised scores. A sum is (6, 2): loss, ∂γ, ∂b, ∂γγ, ∂γb, ∂bb.
+- Five series are averaged over the rows of each group (`SERIES`), so sums are (5, 4).
 - The rows of a block may share one cell, which is then an array of length 1 and broadcasts (`GroupedRows`).
 
 Independent rows are summed by group where they live (`HeldOutLosses`). For rows in clusters, which may span blocks, one
@@ -32,19 +32,15 @@ freedom are Satterthwaite's, ``(tr M)² / tr M²``. For clusters of one row this
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 import numpy as np
 from scipy.special import expit
 
-from unspur._arrays import at_least, cast, empty64, namespace, sum_by, take_along, take_rows, to_device, to_device_like
+from unspur._arrays import at_least, cast, empty64, namespace, sum_by, take_along, to_device, to_device_like
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.rows import CONCEPT, MAIN, Block, GroupedRows, MappedRows, MemoryRows, RowSource, Summable, Weighting
 from unspur.solvers.logistic import loss_and_probability
-
-ScoreFunction: TypeAlias = Callable[[Block], Array]
 
 #: Penalty on ½γ² per unit variance of the score, in rows: a prior on γ with a standard deviation of 100, which has no
 #: effect on the tests. Without it, a score that separates the classes would leave γ undetermined once one of the few
@@ -57,14 +53,7 @@ MAX_NEWTON_STEPS = 50
 #: Least curvature in b: rows on the flat part of the loss leave less than rounding error.
 MIN_CURVATURE = 1e-12
 #: The series, in the order of the first axis of `GroupLosses.sums`.
-SERIES = (
-    "concept",
-    "main",
-    "concept minus chance",
-    "main minus chance",
-    "concept minus main",
-    "concept minus main, relative to reference",
-)
+SERIES = ("concept", "main", "concept minus chance", "main minus chance", "concept minus main")
 #: Sums over the groups 2·main + concept, from sums over all rows and over those with concept, main or both equal to 1.
 GROUPS_FROM_LABELS = np.array(
     [[1.0, -1.0, -1.0, 1.0], [0.0, 1.0, 0.0, -1.0], [0.0, 0.0, 1.0, -1.0], [0.0, 0.0, 0.0, 1.0]]
@@ -75,45 +64,35 @@ TINY = float(np.finfo(np.float64).tiny)
 MIN_GROUPED_ROWS = 2**15
 
 
-@dataclass(frozen=True, slots=True)
-class FoldScore:
-    """Column ``offset + fold − 1`` of each row, one line for each of `offsets`; rows of fold 0 get column `offset`."""
+def own_scores(scores: RowSource, folds: int, *, in_order: bool = False) -> Summable:
+    """Held-out rows whose features are their scores along the directions of their own fold.
 
-    offsets: tuple[int, ...]
-    folds: int
+    `scores` has `folds` columns for each. Many rows in memory are sorted by group, unless they must stay `in_order`.
+    """
+    if type(scores) is MemoryRows and scores.n_rows >= MIN_GROUPED_ROWS and not in_order:
+        return GroupedRows(scores.z, scores.labels, folds)
 
-    def __call__(self, block: Block) -> Array:
-        """Scores of shape (offsets, m)."""
-        xp = namespace(block.z)
-        return xp.stack([self._columns(block, offset) for offset in self.offsets])
+    def pick(block: Block) -> Array:
+        """Column ``offset + fold − 1`` of each row, for each offset; rows of fold 0, which do not count, get any."""
+        if folds == 1:
+            return block.z
+        own, offsets = at_least(block.fold - 1, 0), range(0, block.z.shape[1], folds)
+        return namespace(block.z).stack([take_along(block.z, offset + own) for offset in offsets]).T
 
-    def _columns(self, block: Block, offset: int) -> Array:
-        if self.folds == 1:  # the same column for all
-            return block.z[:, offset]
-        return take_along(block.z, offset + at_least(block.fold - 1, 0))
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnScore:
-    """Two columns of the rows, by number; a single line if they are the same."""
-
-    first: int
-    last: int
-
-    def __call__(self, block: Block) -> Array:
-        """Scores of shape (2, m) or (1, m)."""
-        return block.z[:, self.first : self.last + 1 : max(1, self.last - self.first)].T
+    if type(scores) is MemoryRows:
+        return MemoryRows(pick(scores.labels.block(scores.z, slice(None))), scores.labels)
+    return MappedRows(scores, pick)
 
 
 @dataclass(frozen=True, slots=True)
 class Standardisation:
-    """Weighted mean and standard deviation of each score, shape (q,); deviation 1 for a constant score."""
+    """Weighted mean and standard deviation of each score, shape (2,); deviation 1 for a constant score."""
 
     mean: FloatArray
     deviation: FloatArray
 
     def __call__(self, scores: Array) -> Array:
-        """Scores, (q, m) or a common (1, m), with mean zero and unit variance."""
+        """Scores, (2, m) or a common (1, m), with mean zero and unit variance."""
         own = slice(len(scores))
         mean, deviation = (to_device_like(part[own, None], scores) for part in (self.mean, self.deviation))
         return (scores - mean) / deviation
@@ -121,25 +100,22 @@ class Standardisation:
 
 @dataclass(frozen=True, slots=True)
 class ScoreMoments:
-    """Moments of each score and its label (0 or 1): Σω, Σω², Σω x, Σω x², Σω y and Σω y x, shape (6, q)."""
+    """Moments of each score and its label (0 or 1): Σω, Σω², Σω x, Σω x², Σω y and Σω y x, shape (6, 2)."""
 
-    score: ScoreFunction
-    label: IntArray
     weighting: Weighting
 
     def __call__(self, block: Block) -> FloatArray:
         """Moments over one block."""
-        x, omega = self.score(block), self.weighting(block)
-        positive = block.targets * omega  # (2, m)
-        label = to_device(self.label, omega)
-        moments = empty64((6, len(self.label)), omega)
+        x, omega = block.z.T, self.weighting(block)
+        positive = block.targets * omega
+        moments = empty64((6, 2), omega)
         moments[0] = omega.sum()
         moments[1] = omega @ omega
         moments[2] = x @ omega
         moments[3] = (x * x) @ omega
-        moments[4] = positive.sum(1)[label]
-        products = x @ positive.T  # (q or 1, 2)
-        moments[5] = products[0][label] if len(x) == 1 else take_along(products, label)
+        moments[4] = positive.sum(1)
+        products = x @ positive.T  # (1 or 2, 2)
+        moments[5] = products[0] if len(x) == 1 else products.diagonal()
         return moments
 
 
@@ -147,34 +123,31 @@ class ScoreMoments:
 class ScalarLoss:
     """Loss, gradient and Hessian of each model in (γ, b) on standardised scores.
 
-    A call returns loss, ∂γ, ∂b, ∂γγ, ∂γb and ∂bb, shape (6, q); shape (6, q, 4) if `by_group`, summed over the rows of
+    A call returns loss, ∂γ, ∂b, ∂γγ, ∂γb and ∂bb, shape (6, 2); shape (6, 2, 4) if `by_group`, summed over the rows of
     each group 2·y + concept.
     """
 
     gamma: FloatArray
     intercept: FloatArray
-    score: ScoreFunction
     standardise: Standardisation
-    label: IntArray
     weighting: Weighting
     by_group: bool = False
 
     def __call__(self, block: Block) -> FloatArray:
         """Sums over one block."""
-        x, omega = self.standardise(self.score(block)), self.weighting(block)
+        x, omega = self.standardise(block.z.T), self.weighting(block)
         logits = to_device_like(self.gamma[:, None], x) * x
         logits += to_device_like(self.intercept[:, None], x)
-        targets = take_rows(block.targets, self.label)
-        losses, p = loss_and_probability(logits, targets)
+        losses, p = loss_and_probability(logits, block.targets)
         curvature = p * (1.0 - p)
-        p -= targets
+        p -= block.targets
         residual = p
         terms = [losses, residual * x, residual, curvature * x * x, curvature * x, curvature]
         if self.by_group:
             weighted = namespace(omega).concat(terms) * omega
-            sums: FloatArray = sum_by(block.cell & 3, weighted, 4).reshape(6, len(self.label), 4)
-            return sums
-        sums = empty64((6, len(self.label)), omega)
+            found: FloatArray = sum_by(block.cell & 3, weighted, 4).reshape(6, 2, 4)
+            return found
+        sums = empty64((6, 2), omega)
         for total, term in zip(sums, terms, strict=True):
             total[:] = term @ omega
         return sums
@@ -182,7 +155,7 @@ class ScalarLoss:
 
 @dataclass(frozen=True, slots=True)
 class ScalarFit:
-    """Scalars of q models on standardised scores, their penalised objectives, and the penalties on ½γ², each (q,)."""
+    """Scalars of both models on standardised scores, their objectives, and the penalties on ½γ², each (2,)."""
 
     gamma: FloatArray
     intercept: FloatArray
@@ -192,34 +165,27 @@ class ScalarFit:
     converged: bool
 
 
-def fit_scalars(
-    rows: Summable,
-    score: ScoreFunction,
-    label: IntArray,
-    weighting: Weighting,
-    *,
-    tol: float = 1e-5,
-) -> ScalarFit:
-    """Minimise ``Σω ℓ(γ x + b, label)`` with a slight penalty on γ, for every model.
+def fit_scalars(rows: Summable, weighting: Weighting, *, tol: float = 1e-5) -> ScalarFit:
+    """Minimise ``Σω ℓ(γ x + b, label)`` with a slight penalty on γ, for both labels.
 
     Steps that do not lower the objective are halved. `tol` bounds the last step; convergence is quadratic, so the
     error is of the order of its square.
     """
-    total, squares, first, second, positive, positive_x = rows.sum(ScoreMoments(score, label, weighting))
+    total, squares, first, second, positive, positive_x = rows.sum(ScoreMoments(weighting))
     mean = first / total
     variance = np.maximum(second / total - mean**2, 0.0)
-    constant = variance <= 1e-24 * np.maximum(second / total, np.finfo(np.float64).tiny)
+    constant = variance <= 1e-24 * np.maximum(second / total, TINY)
     standardise = Standardisation(mean, np.where(constant, 1.0, np.sqrt(variance)))
     penalty = np.maximum(MIN_RIDGE, RIDGE_IN_ROWS * squares / total**2)  # Σω² / (Σω)²: the weight of one row
 
     def evaluate(theta: FloatArray) -> FloatArray:
-        sums = rows.sum(ScalarLoss(theta[0], theta[1], score, standardise, label, weighting))
+        sums = rows.sum(ScalarLoss(theta[0], theta[1], standardise, weighting))
         sums[0] += 0.5 * penalty * theta[0] ** 2
         sums[1] += penalty * theta[0]
         sums[3] += penalty
         return sums
 
-    theta = np.zeros((2, len(label)))
+    theta = np.zeros((2, 2))
     sums = _at_zero(total, positive, (positive_x - mean * positive) / standardise.deviation, penalty, constant)
     converged = False
     # Newton's step from zero is that of linear regression, too short by 1 − R² for Gaussian classes.
@@ -239,7 +205,7 @@ def fit_scalars(
 
 
 def _newton_step(sums: FloatArray) -> FloatArray:
-    """H⁻¹ g for every model, shape (2, q)."""
+    """H⁻¹ g for either model, shape (2, 2)."""
     g, b, gg, gb, bb = sums[1:]
     bb = np.maximum(bb, MIN_CURVATURE)
     return np.asarray(np.stack([bb * g - gb * b, gg * b - gb * g]) / (gg * bb - gb**2))
@@ -248,7 +214,7 @@ def _newton_step(sums: FloatArray) -> FloatArray:
 def _at_zero(
     total: FloatArray, positive: FloatArray, positive_x: FloatArray, penalty: FloatArray, constant: BoolArray
 ) -> FloatArray:
-    """The result of `evaluate` at γ = b = 0, where p = ½, from moments of the standardised scores."""
+    """The sums at γ = b = 0, where p = ½, from moments of the standardised scores."""
     spread = np.where(constant, 0.0, total)
     zero = np.zeros_like(total)
     return np.stack(
@@ -264,8 +230,8 @@ class LeaveOneOut:
     ----------
     weighting : weights ω under which the scalars were fitted.
     weight : shape (4,), total ω of each group.
-    group : shape (4, 5, q), derivatives of each group: ∂γ, ∂b, ∂γγ, ∂γb, ∂bb.
-    total : shape (5, q), the derivatives of the whole objective.
+    group : shape (4, 5, 2), derivatives of each group: ∂γ, ∂b, ∂γγ, ∂γb, ∂bb.
+    total : shape (5, 2), the derivatives of the whole objective.
 
     Without row i its group's weight is spread over the rest of the group, so with π the row's share of it the gradient
     becomes ``(π G_g − ω g_i) / (1 − π)`` and the Hessian ``H − H_g + (H_g − ω h_i) / (1 − π)``. One Newton step from
@@ -277,12 +243,24 @@ class LeaveOneOut:
     group: FloatArray
     total: FloatArray
 
+    @classmethod
+    def of(cls, rows: Summable, fit: ScalarFit, weighting: Weighting, weight: FloatArray) -> LeaveOneOut:
+        """The derivatives at a fit; `weight` (1,) or (4,) says whether a row's weight goes to all rows or its group."""
+        loss = ScalarLoss(fit.gamma, fit.intercept, fit.standardise, weighting, by_group=True)
+        group = rows.sum(loss)[1:].transpose(2, 0, 1)  # (4, 5, 2)
+        total = group.sum(axis=0)
+        total[0] += fit.penalty * fit.gamma
+        total[2] += fit.penalty
+        if len(weight) == 1:
+            group = np.broadcast_to(group.sum(axis=0), group.shape)
+        return cls(weighting, np.broadcast_to(weight, 4), group, total)
+
     def shift(self, x: Array, residual: Array, curvature: Array, block: Block) -> Array:
-        """Change of the logits of each row, shape (q, m), when the scalars are refitted without it."""
+        """Change of the logits of each row, shape (2, m), when the scalars are refitted without it."""
         omega, group = self.weighting(block), block.cell & 3
         share = omega / to_device(self.weight, omega)[group]
         rest = 1.0 / at_least(1.0 - share, 1e-12)
-        of_group = to_device(self.group.transpose(1, 2, 0), omega)[..., group]  # (5, q, m), or (5, q, 1) in one group
+        of_group = to_device(self.group.transpose(1, 2, 0), omega)[..., group]  # (5, 2, m), or (5, 2, 1) in one group
         of_all = to_device(self.total[:, :, None], omega)
         own = rest * omega
         spread = rest * share
@@ -300,34 +278,11 @@ class LeaveOneOut:
 
 
 @dataclass(frozen=True, slots=True)
-class ScalarModel:
-    """Two-scalar models, one per label (q = 2); with `without`, the loss of a row is that of the fit without it."""
-
-    gamma: FloatArray
-    intercept: FloatArray
-    score: ScoreFunction
-    standardise: Standardisation
-    label: IntArray
-    without: LeaveOneOut | None = None
-
-    def losses(self, block: Block) -> Array:
-        """Loss of each label for each row, shape (2, m)."""
-        x = self.standardise(self.score(block))
-        logits = to_device_like(self.gamma[:, None], x) * x + to_device_like(self.intercept[:, None], x)
-        targets = take_rows(block.targets, self.label)
-        losses, p = loss_and_probability(logits, targets)
-        if self.without is None:
-            return losses
-        shift = self.without.shift(x, p - targets, p * (1.0 - p), block)
-        return loss_and_probability(logits + shift, targets)[0]
-
-
-@dataclass(frozen=True, slots=True)
 class GroupLosses:
     """Per-group sums of the series in `SERIES` over held-out rows.
 
-    `weight` is (Σw, Σw²) per group, shape (2, 4); `sums` is Σw d, shape (6, 4); `squares` are Σw²d and Σw²d², shape
-    (2, 6, 4). Groups are numbered 2·y + concept.
+    `weight` is (Σw, Σw²) per group, shape (2, 4); `sums` is Σw d, shape (5, 4); `squares` are Σw²d and Σw²d², shape
+    (2, 5, 4). Groups are numbered 2·y + concept.
     """
 
     weight: FloatArray
@@ -342,12 +297,8 @@ class GroupLosses:
     degrees: tuple[float, ...] = ()
 
     def __add__(self, other: GroupLosses) -> GroupLosses:
-        return replace(
-            self,
-            weight=self.weight + other.weight,
-            sums=self.sums + other.sums,
-            squares=self.squares + other.squares,
-        )
+        weight, sums, squares = self.weight + other.weight, self.sums + other.sums, self.squares + other.squares
+        return replace(self, weight=weight, sums=sums, squares=squares)
 
     def pooled(self) -> GroupLosses:
         """The same sums with all rows in one group."""
@@ -356,7 +307,7 @@ class GroupLosses:
 
     @property
     def means(self) -> FloatArray:
-        """Weighted mean of each series in each group, shape (6, groups); NaN for a group without rows."""
+        """Weighted mean of each series in each group, shape (5, groups); NaN for a group without rows."""
         present = np.broadcast_to(self.weight[0] > 0, self.sums.shape)
         empty = np.full(self.sums.shape, np.nan)
         return np.asarray(np.divide(self.sums, self.weight[0], out=empty, where=present))
@@ -368,7 +319,7 @@ class GroupLosses:
 
     @property
     def variances_of_means(self) -> FloatArray:
-        """Variance of each mean, ``Σw²(d − d̄)² / (Σw)² · n/(n − 1)`` with n effective rows, shape (6, groups).
+        """Variance of each mean, ``Σw²(d − d̄)² / (Σw)² · n/(n − 1)`` with n effective rows, shape (5, groups).
 
         For equal weights it is var(d)/n with ddof = 1. Heavier rows may vary more, so their own deviations count.
         """
@@ -408,47 +359,37 @@ class ScoresWithinGroups:
         return np.asarray(np.divide(covariance, scale, out=np.zeros_like(scale), where=scale > 0))
 
 
-def own_scores(scores: RowSource, folds: int) -> Summable:
-    """The scores of each held-out row along the directions of its own fold; `folds` columns of `scores` each.
-
-    Many rows in memory are sorted by group.
-    """
-    if type(scores) is MemoryRows and scores.n_rows >= MIN_GROUPED_ROWS:
-        return GroupedRows(scores.z, scores.labels, folds)
-    pick = FoldScore(tuple(range(0, scores.n_features, folds)), folds)
-    if type(scores) is MemoryRows:
-        return MemoryRows(pick(scores.labels.block(scores.z, slice(None))).T, scores.labels)
-    return MappedRows(scores, lambda block: pick(block).T)
-
-
 @dataclass(frozen=True, slots=True)
 class HeldOutLosses:
-    """Statistic behind `GroupLosses`: rows of fold `fold` (all folds ≥ 1 when None) under `model`.
+    """Statistic behind `GroupLosses`: each held-out row by the fit without it.
 
-    `chance` is the loss of the chance classifier for each label and value, shape (2, 2). Differences between the labels
-    are compared, row by row, with those of `reference`, each label along a direction of its own.
+    `chance` is the loss of the chance classifier for each label and value, shape (2, 2).
     """
 
-    model: ScalarModel
+    fit: ScalarFit
+    without: LeaveOneOut
     chance: FloatArray
-    fold: int | None = None
-    reference: ScalarModel | None = None
+
+    def losses(self, block: Block) -> Array:
+        """Loss of each label for each row, shape (2, m)."""
+        x = self.fit.standardise(block.z.T)
+        gamma, intercept = (to_device_like(part[:, None], x) for part in (self.fit.gamma, self.fit.intercept))
+        logits = gamma * x + intercept
+        _, p = loss_and_probability(logits, block.targets)
+        logits = logits + self.without.shift(x, p - block.targets, p * (1.0 - p), block)
+        return loss_and_probability(logits, block.targets)[0]
 
     def __call__(self, block: Block) -> GroupLosses:
         """Sums over one block."""
-        weight = block.weight * (block.fold >= 1 if self.fold is None else block.fold == self.fold)
-        reference = None if self.reference is None else self.reference.losses(block)
-        series = _series(self.model.losses(block), block.targets, self.chance, reference)
-        return _group_sums(series, weight, block.cell)
+        weight = block.weight * (block.fold >= 1)
+        return _group_sums(_series(self.losses(block), block.targets, self.chance), weight, block.cell)
 
 
-def _series(losses: Array, targets: Array, chance: FloatArray, reference: Array | None) -> Array:
-    """The `SERIES` of each row, shape (6, m), from losses (2, m) of both labels."""
+def _series(losses: Array, targets: Array, chance: FloatArray) -> Array:
+    """The `SERIES` of each row, shape (5, m), from losses (2, m) of both labels."""
     xp = namespace(losses)
     of_zero, of_one = to_device(chance[:, :1], losses), to_device(chance[:, 1:], losses)
-    compared = losses[:1] - losses[1:]
-    beyond = compared if reference is None else compared - (reference[:1] - reference[1:])
-    return xp.concat([losses, losses - xp.where(targets > 0.5, of_one, of_zero), compared, beyond])
+    return xp.concat([losses, losses - xp.where(targets > 0.5, of_one, of_zero), losses[:1] - losses[1:]])
 
 
 def _group_sums(series: Array, weight: Array, cell: Array) -> GroupLosses:
@@ -528,16 +469,15 @@ class HeldOutClusters:
 
 
 def losses_without_cluster(
-    model: ScalarModel, penalty: FloatArray, factor: FloatArray, scores: FloatArray, clusters: HeldOutClusters
+    fit: ScalarFit, factor: FloatArray, scores: FloatArray, clusters: HeldOutClusters
 ) -> FloatArray:
     """Loss of each label for each row, shape (2, n), by the scalars refitted without its cluster.
 
-    `scores` (2, n) are those of each label; `penalty` on ½γ², shape (2,), and `factor` of each cell are those of the
-    fit on all rows.
+    `scores` are (1, n) or (2, n); `factor` of each cell is that of the fit on all rows.
     """
-    x, targets = model.standardise(scores), clusters.targets
+    x, targets = np.broadcast_to(fit.standardise(scores), (2, scores.shape[1])), clusters.targets
     omega = clusters.weight * factor[clusters.cell]
-    gamma, intercept = model.gamma[:, None], model.intercept[:, None]
+    gamma, intercept = fit.gamma[:, None], fit.intercept[:, None]
     p = expit(gamma * x + intercept)
     residual, curvature = (p - targets) * omega, p * (1.0 - p) * omega
     rows = np.stack([residual * x, residual, curvature * x * x, curvature * x, curvature])  # (5, 2, n)
@@ -547,7 +487,7 @@ def losses_without_cluster(
     change = (share * of_group[:, clusters.of_part[1]] - own) / np.maximum(1.0 - share, 1e-12)
     total = of_group.sum(axis=1).reshape(5, 2)
     total[:2] = 0.0  # the gradient is zero where the scalars were fitted
-    total[2] += penalty
+    total[2] += fit.penalty
     g, b, gg, gb, bb = total[:, :, None] + clusters.by_cluster(change).reshape(5, 2, -1)
     determinant = np.maximum(gg * bb - gb**2, TINY)
     gamma = (gamma - (bb * g - gb * b) / determinant)[:, clusters.cluster]
@@ -556,15 +496,12 @@ def losses_without_cluster(
     return np.asarray(np.logaddexp(0.0, logits) - targets * logits)
 
 
-def clustered_losses(
-    losses: FloatArray, chance: FloatArray, clusters: HeldOutClusters, reference: FloatArray | None = None
-) -> GroupLosses:
+def clustered_losses(losses: FloatArray, chance: FloatArray, clusters: HeldOutClusters) -> GroupLosses:
     """Sums of the series over groups, with the error and the degrees of freedom of their average over groups.
 
-    `losses` of each label for each row, (2, n); `chance`, (2, 2), that of the chance classifier by label and value;
-    `reference`, (2, n), what the difference between the labels is compared with.
+    `losses` of each label for each row, (2, n); `chance`, (2, 2), that of the chance classifier by label and value.
     """
-    series = _series(losses, clusters.targets, chance, reference)
+    series = _series(losses, clusters.targets, chance)
     error, degrees = zip(*(average_error(line, clusters) for line in series), strict=True)
     return replace(_group_sums(series, clusters.weight, clusters.cell), error=error, degrees=degrees)
 

@@ -41,7 +41,6 @@ from unspur._arrays import (
     to_device,
     to_device_like,
 )
-from unspur._resources import one_scipy_thread
 from unspur._typing import Array, FloatArray, IntArray
 from unspur.rows import CONCEPT, MAIN, Block, RowSource, Weighting
 from unspur.solvers.coordinates import Geometry, LogisticCoordinates
@@ -50,7 +49,6 @@ from unspur.solvers.descent import (
     MIN_LABEL_GRADIENT,
     DescentResult,
     Outcome,
-    minimize,
     minimize_many,
     outcome_of,
     rounding_error,
@@ -170,46 +168,54 @@ class Logistic:
     outcome: Outcome
 
 
-def solve_logistic(
-    rows: RowSource,
-    weighting: Weighting,
-    whitening: LogisticCoordinates,
-    label: int,
-    *,
-    tol: float = 1e-6,
-    max_iter: int = 1000,
-) -> Logistic:
-    """Minimise ``Σ ω ℓ(z·w + b, label) + λ/2 ‖w‖²`` over w in the subspace that `whitening` allows.
-
-    `tol` bounds the gradient in whitened coordinates, relative to zero weights.
-    """
-    geometry, evaluations = whitening.geometry, 0
-
-    def at(x: FloatArray) -> tuple[float, FloatArray]:
-        nonlocal evaluations
-        evaluations += 1
-        weights = whitening.weights(whitening.project(x[:-1]))
-        loss = LogisticLosses.of_one(
-            weights[None], x[-1:], geometry.centre, weighting, centred=geometry.far_from_zero, only=label
-        )
-        sums = rows.sum(loss)[0, 0]
-        gradient = sums[2:] + whitening.decay * weights
-        value = float(sums[0]) + 0.5 * whitening.decay * float(weights @ weights)
-        return value, np.append(whitening.pull_back(gradient), sums[1])
-
-    zero = np.zeros(whitening.transform.shape[1] + 1)
-    _, slope = at(zero)
-    scale = max(float(np.hypot(np.linalg.norm(slope[:-1]), 2.0 * abs(slope[-1]))), float(np.finfo(np.float64).tiny))
-    with one_scipy_thread():
-        end = minimize(at, zero, tol * scale, max_iter, rounding_error(rows.dtype) * scale)
-    outcome = outcome_of(end, tol * scale, scale, rows.dtype, evaluations)
-    return Logistic(whitening.weights(whitening.project(end.x[:-1])), float(end.x[-1]), outcome)
-
-
 #: Memory for the correction pairs of descents side by side.
 MAX_DESCENT_BYTES = 64 * 2**20
 #: Intercepts are scaled by 2, so that their Hessian, at most ¼, becomes 1 like that of whitened coordinates.
 INTERCEPT_SCALE = 2.0
+
+
+def solve_logistic(
+    rows: RowSource,
+    problems: Sequence[tuple[Weighting, LogisticCoordinates]],
+    label: int,
+    *,
+    tol: float = 1e-6,
+    max_iter: int = 1000,
+) -> list[Logistic]:
+    """Minimise ``Σ ω ℓ(z·w + b, label) + λ/2 ‖w‖²`` for several problems side by side.
+
+    Each has a weighting of its own, and weights in the subspace that its coordinates allow; all else they share. `tol`
+    bounds the gradients in whitened coordinates, relative to zero weights.
+    """
+    weightings, spaces = zip(*problems, strict=True)
+    geometry, transform, decay = spaces[0].geometry, spaces[0].transform, spaces[0].decay
+    factors = np.stack([weighting.factor for weighting in weightings])
+
+    def projected(a: FloatArray, which: IntArray) -> FloatArray:
+        return np.stack([spaces[k].project(one) for k, one in zip(which, a, strict=True)])
+
+    def at(x: FloatArray, which: IntArray) -> tuple[FloatArray, FloatArray]:
+        weights = projected(x[:, :-1], which) @ transform.T
+        intercepts, labels = INTERCEPT_SCALE * x[:, -1:], np.array([label])
+        loss = LogisticLosses(
+            weights[:, None], intercepts, labels, factors[which], geometry.centre, geometry.far_from_zero, True
+        )
+        sums = rows.sum(loss)[:, 0]
+        slopes = projected((sums[:, 2:] + decay * weights) @ transform, which)
+        values = sums[:, 0] + 0.5 * decay * np.sum(weights**2, axis=1)
+        return values, np.concatenate([slopes, INTERCEPT_SCALE * sums[:, 1:2]], axis=1)
+
+    zero, every = np.zeros((len(problems), transform.shape[1] + 1)), np.arange(len(problems))
+    scale = np.maximum(np.linalg.norm(at(zero, every)[1], axis=1), np.finfo(np.float64).tiny)
+    no_bound, noise = np.full(len(problems), np.inf), rounding_error(rows.dtype) * scale
+    ends = minimize_many(at, zero, tol * scale, 2 * max_iter, noise, no_bound)
+    weights = projected(np.stack([end.x[:-1] for end in ends]), every) @ transform.T
+    return [
+        Logistic(
+            own, INTERCEPT_SCALE * float(end.x[-1]), outcome_of(end, tol * unit, unit, rows.dtype, end.evaluations + 1)
+        )
+        for own, end, unit in zip(weights, ends, scale.tolist(), strict=True)
+    ]
 
 
 def n_logits(n_classes: int) -> int:
@@ -514,8 +520,13 @@ def solve_whitened(
     """
     scale = max(scale, MIN_LABEL_GRADIENT)
     gtol, relative_gtol = tol * scale, relative_tol * scale
-    with one_scipy_thread():
-        end = minimize(objective, x, gtol, max_iter, rounding_error(objective.dtype) * scale, relative_gtol)
+
+    def alone(points: FloatArray, _: IntArray) -> tuple[FloatArray, FloatArray]:
+        value, gradient = objective(points[0])
+        return np.array([value]), gradient[None]
+
+    limits = (np.array([limit]) for limit in (rounding_error(objective.dtype) * scale, relative_gtol))
+    (end,) = minimize_many(alone, x[None], np.array([gtol]), 2 * max_iter, *limits)
     return end.x, _fit_outcome(end, min(gtol, relative_gtol * end.value), scale, objective.dtype, objective.evaluations)
 
 

@@ -25,8 +25,6 @@ from unspur.rows import Block, RowSource, Weighting
 COVARIANCE_OVERFLOWS = "The covariance of X overflows its floating-point type. Rescale X, or use float64."
 #: Smallest variance of the widest column; digits are lost in smaller ones.
 MIN_VARIANCE = 1e-290
-#: Columns with standard deviations below this share of those of others hardly vary beside them.
-MAX_NARROW_SHARE = 1e-6
 #: Which classes get the same total weight.
 Balance: TypeAlias = Literal["none", "concept", "main", "group"]
 #: Axes of (y, concept) inside a class of each balance: summed over to get the weight of the class.
@@ -281,17 +279,10 @@ class Covariances:
         return varies(np.sqrt(np.maximum(np.diag(self.xx), 0.0) / self.weight), self.mean_x)
 
     @property
-    def narrow(self) -> BoolArray:
-        """Columns that hardly vary beside the others, shape (d,)."""
+    def readable(self) -> BoolArray:
+        """Columns that vary by more than the rounding errors of the others, shape (d,)."""
         deviation = np.sqrt(np.maximum(np.diag(self.xx), 0.0) / self.weight)
-        return narrow(deviation, self.mean_x, self.rounding)
-
-    @property
-    def relative_rounding(self) -> float:
-        """Rounding error of the rows relative to the spread of their column, largest over the columns that vary."""
-        spread = np.sqrt(np.diag(self.xx)[self.live] / self.weight)
-        size = np.hypot(spread, self.mean_x[self.live])
-        return self.rounding * float(np.max(size / spread, initial=1.0))
+        return readable(deviation, self.mean_x, self.rounding)
 
     @property
     def covariance(self) -> FloatArray:
@@ -322,18 +313,16 @@ def varies(deviation: FloatArray, mean: FloatArray) -> BoolArray:
     return np.asarray(deviation > 0.1 * np.finfo(np.float64).eps * np.abs(mean))
 
 
-def narrow(deviation: FloatArray, mean: FloatArray, rounding: float) -> BoolArray:
-    """Which columns with these standard deviations and means (d,) vary, but hardly beside the others.
+def readable(deviation: FloatArray, mean: FloatArray, rounding: float) -> BoolArray:
+    """Which columns with these standard deviations and means (d,) vary by more than the rounding errors of the others.
 
-    For instance units of a network that have died down to 1e-33. The others are measured by their upper quartile: many
-    columns may be dead, and few are very wide. A column that varies only in its last digits is none of them: what is
-    subtracted from it must be of the order of these digits, or rounding takes it back.
+    Units of a network that have died down to 1e-33 do not. The others are measured by their upper quartile: many
+    columns may be dead, and few are very wide.
     """
     live = varies(deviation, mean)
     if not live.any():
         return live
-    others = np.quantile(deviation[live], 0.75, method="higher")
-    return np.asarray(live & (deviation < MAX_NARROW_SHARE * others) & (deviation > 100.0 * rounding * np.abs(mean)))
+    return np.asarray(live & (deviation > rounding * np.quantile(deviation[live], 0.75, method="higher")))
 
 
 def _corrected(mean: FloatArray, moments: _Second, weight: float) -> FloatArray:

@@ -33,15 +33,15 @@ from unspur._files import Shapes, read_artifact, write_artifact
 from unspur._reading import require_kinds
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur._version import __version__
-from unspur.clusters import fingerprint, row_hashes
+from unspur.clusters import fingerprint
 from unspur.exceptions import ArtifactError, InputError, LabelError
 from unspur.labels import class_label
 from unspur.metrics.leakage import Leakage, NumericLeakage, leakage
 from unspur.removers import Remover, artifact_errors, restore
 from unspur.removers.base import require_shapes
 from unspur.removers.concepts import balanced_weights, indicators, read_concepts, require_few_codes
-from unspur.removers.leace import LEACE, ClosedFormRemover, ConceptRemover, fit_moments
-from unspur.removers.seen_rows import SeenRows, merged_fingerprints
+from unspur.removers.leace import LEACE, ClosedFormRemover, fit_moments
+from unspur.removers.seen_rows import SeenRows, merged_fingerprints, rounded_hashes
 from unspur.rows import RowLabels, rows_of
 from unspur.solvers.statistics import Covariances
 from unspur.surgery.activations import (
@@ -190,7 +190,7 @@ def _require_classes(survey: Survey, remover: Remover, *, numbers: bool) -> None
         )
     if getattr(remover, "concept_type", "class") == "auto":
         require_few_codes(classes, survey.rows, "concept")
-    if isinstance(remover, ConceptRemover) and remover._needs_y and None in survey.classes(1):
+    if isinstance(remover, ClosedFormRemover) and remover._needs_y and None in survey.classes(1):
         raise LabelError(f"{type(remover).__name__} uses the labels of the task: pass y.")
 
 
@@ -216,7 +216,7 @@ def fit_sums(remover: Any, survey: Survey, visits: Iterator[tuple[Batch, Any]]) 
         labels = RowLabels(targets, np.zeros(n, dtype=np.intp), weight, 0)
         moments = Covariances.of(rows_of(rows, labels), in_float64=True)
         total = moments if total is None else total.merge(moments)
-        one = fingerprint(row_hashes(rows))
+        one = fingerprint(rounded_hashes(rows))
         seen = merged_fingerprints(seen, one) if seen else one
     assert total is not None  # the survey found rows
     return fit_moments(remover, total, concept_classes=classes, classes=task, row_set_hash=seen)
