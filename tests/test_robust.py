@@ -1,13 +1,8 @@
 """The recommended classifier: what it promises beyond its two parts."""
 
-import json
-import sys
-import warnings
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from safetensors.numpy import load_file, save_file
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
@@ -15,11 +10,10 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from tests.heads.test_sklearn import _WithConcept
 from tests.optional import pandas as pd
-from tests.optional import torch
 from tests.probing import quick_probes
 from unspur import AFR, DFR, ERM, JSE, JTT, LEACE, SUBG, GroupWeighted, RobustClassifier, load, surgery
 from unspur.datasets import make_toy
-from unspur.exceptions import ArtifactError, FewRowsWarning, GroupSizeError, NotConvergedWarning
+from unspur.exceptions import FewRowsWarning, GroupSizeError
 from unspur.metrics import group_accuracy
 
 TRAIN = make_toy(1500, d=8, rho=0.6, random_state=0)
@@ -168,36 +162,6 @@ def test_it_is_saved_in_one_file_with_its_removal(model, tmp_path):
     assert isinstance(load(tmp_path / "alone.safetensors"), JSE)
 
 
-@pytest.mark.parametrize(
-    "break_it",
-    [
-        lambda arrays, _: arrays.pop("coef"),
-        lambda arrays, _: arrays.update(coef=arrays["coef"][:, :-1]),
-        lambda arrays, _: arrays.update(intercept=np.zeros(3)),
-        lambda arrays, _: arrays.update(coef=np.full_like(arrays["coef"], np.nan)),
-        lambda _, layer: layer.update(head="Pickle"),
-        lambda _, layer: layer.update(classes=["a", "b", "c"]),
-        lambda _, layer: layer.update(penalty=-1.0),
-        lambda _, layer: layer.update(cv="5"),
-        lambda _, layer: layer.pop("table"),
-        lambda _, layer: layer.update(table=[[1.0]]),
-    ],
-)
-def test_a_file_whose_layer_does_not_fit_is_refused(model, break_it, tmp_path):
-    path = tmp_path / "model.safetensors"
-    model.save(path)
-    arrays = load_file(path)
-    from safetensors import safe_open
-
-    with safe_open(path, framework="numpy") as file:
-        metadata = json.loads(file.metadata()["unspur"])
-    break_it(arrays, metadata["classifier"])
-    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    save_file(arrays, path, metadata={"unspur": json.dumps(metadata)})
-    with pytest.raises(ArtifactError, match=r"model\.safetensors"):
-        load(path)
-
-
 def test_a_fit_that_fails_leaves_it_as_it_was(model):
     before = model.decision_function(TEST.Z)
     with pytest.raises(ValueError, match="concept"):
@@ -250,35 +214,6 @@ def test_data_frames_that_were_asked_for_do_not_reach_the_head(head):
         assert isinstance(everywhere.transform(TEST.Z), pd.DataFrame)  # control
     for other in (own, everywhere):
         assert_array_equal(other.coef_, plain.coef_)
-
-
-def test_data_frames_of_bfloat16_are_given():
-    z = torch.tensor(TEST.Z[:50]).bfloat16()
-    model = fitted(RobustClassifier(LEACE(), random_state=0))
-    expected = model.transform(z).float().numpy()
-    frame = model.set_output(transform="pandas").transform(z)
-    assert isinstance(frame, pd.DataFrame)
-    assert_array_equal(frame.to_numpy(), expected)
-
-
-@pytest.mark.parametrize("head", [ERM(max_iter=3), GroupWeighted(unknown="infer", max_iter=3)], ids=["ERM", "inferred"])
-def test_a_fit_leaves_the_filters_of_warnings_alone(head, monkeypatch):
-    """They belong to the process. Of two fits in threads, one would restore those that the other has set meanwhile."""
-    entered, enter = [], warnings.catch_warnings.__enter__
-
-    def noted(self):
-        entered.append(sys._getframe(1).f_globals["__name__"])
-        return enter(self)
-
-    train = make_toy(600, d=8, rho=0.6, random_state=0)
-    concept = np.where(np.random.default_rng(0).random(600) < 0.3, np.nan, train.concept.astype(float))
-    with warnings.catch_warnings(record=True) as heard:
-        warnings.simplefilter("always")
-        monkeypatch.setattr(warnings.catch_warnings, "__enter__", noted)
-        RobustClassifier(LEACE(), head, random_state=0).fit(train.Z, train.y, concept=concept)
-    assert not [name for name in entered if name.startswith("unspur")]
-    # Of all penalties, folds and probes that did not converge, only what is used is said, and once.
-    assert len([one for one in heard if one.category is NotConvergedWarning]) <= 1
 
 
 def test_notes_count_rows_that_have_a_weight():

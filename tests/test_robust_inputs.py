@@ -6,13 +6,9 @@ import numpy as np
 import pytest
 import sklearn
 from numpy.testing import assert_allclose
-from sklearn.base import clone
-from sklearn.decomposition import PCA
-from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from tests.optional import pandas as pd
 from tests.optional import torch
 from tests.probing import quick_probes
 from unspur import (
@@ -195,12 +191,6 @@ def test_only_the_penalty_of_a_layer_is_chosen_and_a_saved_one_keeps_its_paramet
     assert again.random_state == 7
 
 
-@pytest.mark.parametrize("part", [{"head": LogisticRegression()}, {"remover": PCA()}, {"remover": JSE}], ids=str)
-def test_parts_of_another_kind_are_refused_in_words(part):
-    with pytest.raises(ValueError, match=f"The '{next(iter(part))}' parameter of RobustClassifier must be"):
-        RobustClassifier(**part).fit(TRAIN.Z, TRAIN.y, concept=TRAIN.concept)
-
-
 def test_a_task_that_goes_with_one_of_two_features_is_said_to_be_lost():
     rng = np.random.default_rng(0)
     latent = rng.normal(size=1200)
@@ -233,16 +223,6 @@ def test_copies_are_warned_of_once():
     rows = np.append(np.arange(1000), np.arange(200))
     with pytest.warns(ClusterWarning, match="exact duplicates"):
         RobustClassifier(random_state=0).fit(TRAIN.Z[rows], TRAIN.y[rows], concept=TRAIN.concept[rows])
-
-
-def test_penalties_are_compared_by_solved_heads():
-    """Rows that separate need many steps at small penalties: a head that is not solved there looks useless."""
-    rng = np.random.default_rng(0)
-    y, concept = rng.integers(0, 2, size=(2, 250))
-    Z = rng.normal(size=(250, 300)) + 5.0 * np.outer(2 * y - 1, np.arange(300) == 150)
-    table = RobustClassifier(LEACE(), random_state=0).fit(Z, y, concept=concept).selection_.results
-    losses = [loss for _, loss in table]
-    assert max(losses) < 0.1  # it was log 2 at the smallest penalty
 
 
 @pytest.mark.parametrize("validated", [False, True])
@@ -296,32 +276,6 @@ def test_weights_of_training_and_validation_rows_mean_the_same():
     scale = np.abs(expected).max()
     np.testing.assert_allclose(found.decision_function(other.Z), expected, atol=1e-2 * scale)
     assert np.abs(fit(300.0).decision_function(other.Z) - expected).max() > 3e-2 * scale  # control: another weight
-
-
-@pytest.mark.parametrize(
-    "estimator", [JSE(), LEACE(), GroupWeighted(), RobustClassifier()], ids=lambda e: type(e).__name__
-)
-def test_columns_that_have_numbers_for_names_must_be_in_the_same_order(estimator):
-    train, test = make_toy(300, rho=0.5, random_state=0), make_toy(50, random_state=1)
-    frame, other = pd.DataFrame(train.Z), pd.DataFrame(test.Z)
-    moved = other[list(other.columns[::-1])]
-    fitted = clone(estimator).fit(frame, train.y, concept=train.concept)
-    for name in {"predict", "transform"} & set(dir(fitted)):
-        use = getattr(fitted, name)
-        assert_allclose(use(other), use(test.Z), atol=1e-12)
-        with pytest.raises(InputError, match=r"The columns of X are not those of the rows of the fit.*: 19 where 0"):
-            use(moved)
-        assert len(use(moved.to_numpy())) == 50  # the control: rows without names are taken as they are
-    plain = clone(estimator).fit(frame, train.y, concept=train.concept).fit(train.Z, train.y, concept=train.concept)
-    use = plain.transform if hasattr(plain, "transform") else plain.predict
-    assert len(use(moved)) == 50  # what an earlier fit knew is forgotten
-
-
-def test_two_columns_of_one_name_are_refused_in_words():
-    frame = pd.DataFrame(TRAIN.Z, columns=["a", "b", "a", *range(3, 20)]).rename(columns=str)
-    for estimator in (JSE(), RobustClassifier()):
-        with pytest.raises(InputError, match="X has 2 columns called 'a'"):
-            estimator.fit(frame, TRAIN.y, concept=TRAIN.concept)
 
 
 @pytest.mark.parametrize("head", [GroupWeighted(), SUBG()], ids=str)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 import warnings
 from copy import copy
 from dataclasses import replace
@@ -18,10 +17,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from unspur._data import LabelledData, fit_arguments, rows_on_host
 from unspur._files import write_artifact
-from unspur._reading import require_kinds
 from unspur._resources import one_thread_if_small
 from unspur._text import brief
-from unspur._typing import Array, BoolArray, FloatArray
+from unspur._typing import Array, BoolArray
 from unspur._validation import (
     FIT_METADATA,
     MISSING,
@@ -44,7 +42,7 @@ from unspur.heads import HEADS, GroupWeighted
 from unspur.heads.base import Head, HeadData, LinearClassifier, decode_head_arguments, with_duplicates_as_clusters
 from unspur.options import storable
 from unspur.removers import JSE, Remover, read_saved
-from unspur.removers.base import output_of, plain_parameters, require_finite_numbers
+from unspur.removers.base import output_of, plain_parameters
 from unspur.rows import backend_of, to_host
 from unspur.selection import Selection, cross_validate_penalty, fit_or_pool, penalty_grid_from_variances, pooled
 from unspur.solvers.coordinates import RowSpan
@@ -203,10 +201,8 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
                 notes = (*notes, left_out_note, *data.notes)
             selection = self._choose_head(head, data, remover, rng)
             head = selection.head
-            for name in ("feature_names_in_",):
-                if hasattr(self, name):
-                    setattr(remover, name, getattr(self, name))
-                    setattr(head, name, getattr(self, name))
+            if hasattr(self, "feature_names_in_"):
+                remover.feature_names_in_ = head.feature_names_in_ = self.feature_names_in_
             self.remover_, self.selection_, self.head_ = remover, selection, head
             self.coef_, self.intercept_, self.classes_ = head.coef_, head.intercept_, data.classes
             self.notes_ = (*_empty_groups(data.train), *notes, *selection.notes)
@@ -293,15 +289,13 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
         arrays, metadata = self.remover_._to_artifact()
         classifier = {
             "head": type(self.head_).__name__,
-            "penalty": self.head_.penalty,
+            "parameters": plain_parameters(self.head_),
             "classes": storable(list(self.classes_)),
             "table": [[tried["penalty"], loss] for tried, loss in self.selection_.results],
             "notes": list(self.notes_),
             "cv": int(self.cv),
-            "parameters": plain_parameters(self.head_),
             "random_state": plain_parameters(self).get("random_state"),
-            "seeds_remover": _is_seeded(self.remover),
-            "seeds_head": _is_seeded(self.head),
+            "seeds": [_is_seeded(self.remover), _is_seeded(self.head)],
         }
         arrays = {**arrays, "coef": self.coef_, "intercept": self.intercept_}
         write_artifact(path, arrays, {**metadata, "classifier": classifier}, overwrite=overwrite)
@@ -314,79 +308,34 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
     @classmethod
     def _restore(cls, remover: Remover, arrays: dict[str, Array], metadata: dict[str, Any]) -> RobustClassifier:
         """The classifier that was saved with a remover."""
-        require_kinds(metadata, _SAVED_HEAD_FIELDS, "the head")
-        require_finite_numbers(arrays)
         if metadata["head"] not in HEADS:
             raise ValueError(
                 f"its head is a {brief(repr(metadata['head']), 40)}; there are {', '.join(HEADS)}, and the package of "
                 "another may not be installed"
             )
-        classes = _saved_classes(metadata["classes"], remover.classes_)
+        classes, d = np.array(metadata["classes"]), remover.n_features_in_
         n_rows = 1 if len(classes) == 2 else len(classes)
-        d = remover.n_features_in_
         if arrays["coef"].shape != (n_rows, d) or arrays["intercept"].shape != (n_rows,):
             shapes = f"{arrays['coef'].shape} and {arrays['intercept'].shape}"
             raise ValueError(f"its head has shapes {shapes} for {len(classes)} classes and {d} features")
-        if remover.strength_ == 1:  # a removal in part leaves some of every direction
-            _require_no_removed_component(remover.removal_, arrays["coef"])
-        table = tuple(({"penalty": penalty}, loss) for penalty, loss in metadata["table"])
-        if not all(math.isfinite(number) for tried, loss in table for number in (*tried.values(), loss)):
-            raise ValueError("a penalty or a held-out loss is not finite")
-        parameters = {**metadata.get("parameters", {}), "penalty": metadata["penalty"]}
-        head = HEADS[metadata["head"]](**parameters)
-        given = clone(remover)
-        made = cls(given, head, cv=metadata["cv"], random_state=metadata.get("random_state"))
+        head = HEADS[metadata["head"]](**metadata["parameters"])
+        head._validate_params()
+        given, made_head = clone(remover), clone(head)
+        for part, seeded in zip((given, made_head), metadata["seeds"], strict=True):
+            if seeded and "random_state" in part.get_params():
+                part.set_params(random_state=None)  # the next fit draws it again
+        made = cls(given, made_head, cv=metadata["cv"], random_state=metadata["random_state"])
         made.missing_concept = remover.get_params().get("missing_concept")
         made._validate_params()
-        head._validate_params()
-        made.remover_, made.head_ = remover, clone(head)
-        parts: dict[str, BaseEstimator] = {"seeds_remover": given, "seeds_head": head}
-        for name, part in parts.items():
-            if metadata.get(name) is True and "random_state" in part.get_params():
-                part.set_params(random_state=None)  # the next fit draws it again
-        made.coef_, made.intercept_, made.classes_ = arrays["coef"], arrays["intercept"], classes
-        for name in ("n_features_in_", "feature_names_in_"):
-            if hasattr(remover, name):
-                for part in (made, made.head_):
+        made.remover_, made.head_, made.notes_ = remover, head, tuple(metadata["notes"])
+        for part in (made, head):
+            part.coef_, part.intercept_, part.classes_ = arrays["coef"], arrays["intercept"], classes
+            for name in ("n_features_in_", "feature_names_in_"):
+                if hasattr(remover, name):
                     setattr(part, name, getattr(remover, name))
-        made.head_.coef_, made.head_.intercept_, made.head_.classes_ = made.coef_, made.intercept_, classes
-        made.selection_ = Selection(made.head_, {"penalty": metadata["penalty"]}, table)
-        made.notes_ = tuple(metadata["notes"])
+        table = tuple(({"penalty": float(penalty)}, float(loss)) for penalty, loss in metadata["table"])
+        made.selection_ = Selection(head, {"penalty": head.penalty}, table)
         return made
-
-
-#: Metadata of a saved head.
-_SAVED_HEAD_FIELDS = {
-    "head": str,
-    "penalty": (int, float),
-    "classes": list,
-    "table": [[(int, float)]],
-    "notes": [str],
-    "cv": int,
-}
-#: Largest share of the coefficients along removed directions.
-MAX_COEF_ALONG_REMOVED = 1e-6
-#: Limit on the characters of all class names for a NumPy array of strings.
-MAX_CLASS_CHARACTERS = 10**6
-
-
-def _saved_classes(values: list[Any], known: tuple[Any, ...]) -> Array:
-    """The classes of a saved head: all strings, numbers or booleans, and those of the removal if that has any."""
-    plain = any(all(type(value) in kinds for value in values) for kinds in ((str,), (int, float), (bool,)))
-    if not plain or len(set(values)) != len(values) or len(values) < 2 or any(value != value for value in values):
-        raise ValueError(f"the classes of its head are {brief(repr(values[:3]), 60)}")
-    if known and list(map(str, known)) != list(map(str, values)):
-        raise ValueError("the classes of its head are not those of the removal")
-    longest = max(len(value) if isinstance(value, str) else 1 for value in values)
-    return np.array(values, dtype=object if longest * len(values) > MAX_CLASS_CHARACTERS else None)
-
-
-def _require_no_removed_component(removal: AffineMap, coef: FloatArray) -> None:
-    """Raise ValueError unless coefficients (k, d) ignore the directions that the removal takes out."""
-    folded, _ = removal.fold_into(coef, np.zeros(len(coef)))
-    size = max(1.0, float(np.linalg.norm(removal.left) * np.linalg.norm(removal.right)))
-    if not np.abs(folded - coef).max() <= MAX_COEF_ALONG_REMOVED * size * np.abs(coef).max():
-        raise ValueError("the coefficients of its head are not zero along the removed directions")
 
 
 def load(path: str | PathLike[str]) -> Remover | RobustClassifier:
