@@ -26,8 +26,7 @@ ABOUT = {
     "rows/test_dask.py": ("dask", "distributed"),
     "rows/test_torch.py": ("torch",),
     "surgery/test_export.py": ("onnx", "onnxruntime", "torch"),
-    "surgery/test_hooks.py": ("torch",),
-    "surgery/test_networks.py": ("torch", "transformers"),
+    "surgery/test_hooks.py": ("torch", "transformers"),
     "surgery/test_scrubbing.py": ("torch", "transformers"),
     "test_docs.py": ("docutils", "matplotlib", "torch"),
 }

@@ -31,6 +31,11 @@ MODELS = {
 BLOCKS = {"bert": "encoder.layer", "gpt2": "transformer.h", "llama": "model.layers", "t5": "encoder.block"}
 
 
+def blocks(name):
+    """Names of the blocks of a network."""
+    return [f"{BLOCKS[name]}.{number}" for number in range(3)]
+
+
 def make(name):
     """A random network whose embeddings of tokens from 25 on lie far from the others, in one direction."""
     torch.manual_seed(0)

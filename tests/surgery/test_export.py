@@ -1,5 +1,3 @@
-from contextlib import nullcontext
-
 import numpy as np
 import onnx
 import onnxruntime
@@ -9,7 +7,6 @@ from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 
-from tests.optional import pandas
 from tests.surgery.maps import KINDS, D, error, make, rows
 from unspur import JSE, LEACE, RobustClassifier, surgery
 from unspur.datasets import make_toy
@@ -34,14 +31,6 @@ def test_onnxruntime_computes_the_map(kind, tmp_path):
         assert error(x, removal(x)) > 1e-2  # control
     assert [file.name for file in tmp_path.iterdir()] == ["removal.onnx"]
     assert all(0 not in constant.dims for constant in onnx.load(path).graph.initializer)
-
-
-def test_versions_are_those_that_runtimes_read(tmp_path):
-    surgery.to_onnx(make("remove"), tmp_path / "a.onnx")
-    model = onnx.load(tmp_path / "a.onnx")
-    assert model.ir_version == 10
-    assert [(opset.domain, opset.version) for opset in model.opset_import] == [("", 21)]
-    assert model.producer_name == "unspur"
 
 
 def test_a_fitted_remover_with_its_head(tmp_path):
@@ -83,7 +72,7 @@ def test_a_pipeline_that_ends_in_a_linear_model_is_its_own_head(tmp_path):
     surgery.to_onnx(pipe, tmp_path / "a.onnx")
     assert error(run(tmp_path / "a.onnx", toy.Z), pipe.decision_function(toy.Z)[:, None]) < 1e-5
     for alone in (pipe[-1], make_pipeline(PCA(2).fit(toy.Z), jse)):
-        with pytest.raises(InputError, match="A removal is an AffineMap or a fitted remover"):
+        with pytest.raises(InputError, match="AffineMap"):
             surgery.to_onnx(alone, tmp_path / "b.onnx")
 
 
@@ -98,21 +87,13 @@ def test_existing_files_are_kept(tmp_path):
 
 
 def test_nothing_is_written_when_the_model_cannot_be_made(tmp_path):
-    with pytest.raises(InputError, match="AffineMap or a fitted remover; got a Ridge"):
+    with pytest.raises(InputError, match="Ridge"):
         surgery.to_onnx(Ridge().fit(np.eye(3), np.arange(3.0)), tmp_path / "a.onnx")
-    with pytest.raises(InputError, match="width 24, but Linear after it takes width 3"):
+    with pytest.raises(InputError, match="width 3"):
         surgery.to_onnx(make("remove"), tmp_path / "a.onnx", head=torch.nn.Linear(3, 2))
     with pytest.raises(ValueError, match="not fitted"):
         surgery.to_onnx(JSE(), tmp_path / "a.onnx")
     assert not list(tmp_path.iterdir())
-
-
-def test_a_missing_onnx_says_what_to_install(tmp_path, monkeypatch):
-    import sys
-
-    monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(InputError, match=r"pip install '\.\[onnx\]'"):
-        surgery.to_onnx(make("remove"), tmp_path / "a.onnx")
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -129,23 +110,3 @@ def test_a_classifier_is_one_product(classes, tmp_path):
     )  # the removal alone, before another layer
     surgery.to_onnx(model, tmp_path / "other.onnx", head=Ridge(alpha=1e-9).fit(toy.Z, toy.Z.sum(axis=1)))
     assert error(run(tmp_path / "other.onnx", toy.Z), with_head) < 1e-4
-
-
-def test_a_pipeline_that_ends_in_a_classifier_is_one_product(tmp_path):
-    toy = make_toy(1200, rho=0.7, random_state=0)
-    pca = PCA(10).fit(toy.Z)
-    model = RobustClassifier(LEACE(), random_state=0).fit(pca.transform(toy.Z), toy.y, concept=toy.concept)
-    pipeline = make_pipeline(pca, model)
-    surgery.to_onnx(pipeline, tmp_path / "scores.onnx")
-    assert error(run(tmp_path / "scores.onnx", toy.Z), pipeline.decision_function(toy.Z)[:, None]) < 1e-5
-
-
-def test_a_head_of_other_columns_is_refused(tmp_path):
-    toy = make_toy(300, rho=0.8, random_state=0)
-    frame = pandas.DataFrame(toy.Z).add_prefix("z")
-    leace = LEACE().fit(frame, toy.y, concept=toy.concept)
-    for columns, wrong in ((frame.columns, False), (sorted(frame.columns), True)):
-        head = LogisticRegression().fit(frame[columns], toy.y)
-        with pytest.raises(InputError, match="not those of step 1") if wrong else nullcontext():
-            surgery.to_onnx(leace, tmp_path / f"{wrong}.onnx", head=head)
-    assert [file.name for file in tmp_path.iterdir()] == ["False.onnx"]

@@ -15,15 +15,14 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from unspur._extras import require
-from unspur._reading import first_names
+from unspur._text import brief
 from unspur.exceptions import InputError, NothingRemovedWarning
-from unspur.subspace import AffineMap, Subspace
+from unspur.subspace import AffineMap
 
 if TYPE_CHECKING:
     import torch
 
-    from unspur.surgery.modules import Factors, RemovalModule
-
+    from unspur.surgery.modules import RemovalModule
 
 #: Where a tensor is in an output: a key or position, or several where containers are nested.
 Place: TypeAlias = str | int | tuple[str | int, ...]
@@ -31,15 +30,12 @@ Place: TypeAlias = str | int | tuple[str | int, ...]
 
 def as_removal(thing: Any) -> AffineMap:
     """The AffineMap that was passed, or that a fitted remover holds."""
-    if isinstance(thing, AffineMap):
-        return thing
     if isinstance(thing, BaseEstimator):
         check_is_fitted(thing)
-        removal = getattr(thing, "removal_", None)
-        if isinstance(removal, AffineMap):
-            return removal
-    hint = " Build one with AffineMap.removing(subspace, centre)." if isinstance(thing, Subspace) else ""
-    raise InputError(f"A removal is an AffineMap or a fitted remover; got a {type(thing).__name__}.{hint}")
+        thing = getattr(thing, "removal_", thing)
+    if not isinstance(thing, AffineMap):
+        raise InputError(f"A removal is an AffineMap or a fitted remover; got a {type(thing).__name__}.")
+    return thing
 
 
 def as_module(removal: Any, *, dtype: torch.dtype | None = None) -> RemovalModule:
@@ -66,18 +62,9 @@ def as_sentence_module(removal: Any) -> Any:
         cleaned.encode(sentences)
         cleaned.save("cleaned-model")
 
-    It is a `Dense` layer without activation, of sentence-transformers itself. A model with it is saved and loaded like
-    any other: whoever loads it needs neither unspur nor ``trust_remote_code``. Rows that had length 1 do not have it
-    afterwards; append `Normalize` where an index needs that.
-
-    Parameters
-    ----------
-    removal : AffineMap or fitted remover, fitted on what the model's ``encode`` returned.
-
-    Returns
-    -------
-    sentence_transformers.sentence_transformer.modules.Dense
-        Its parameters are float32 and need no gradient. Converting them to a half type loses digits of the removal.
+    It is a `Dense` layer without activation, in float32, so that whoever loads the model needs neither unspur nor
+    ``trust_remote_code``. Rows that had length 1 do not have it afterwards; append `Normalize` where an index needs
+    that.
     """
     require("A removal as a module of sentence-transformers needs", "sentence_transformers")
     import torch
@@ -103,7 +90,7 @@ def attach(
     where: str = "output",
     output: Place | None = None,
     argument: Place | None = None,
-    axis: int | None = None,
+    axis: int = -1,
 ) -> Attachment:
     """Context manager inside which the output, or an input, of ``model.<path>`` passes through `removal`.
 
@@ -117,11 +104,10 @@ def attach(
             logits = cnn(pictures)
 
     What passes through is a tensor of any batch shape, device and floating dtype, which is kept. It may be part of a
-    tuple, a list or a mapping such as a ``ModelOutput`` of transformers; the rest of that stays as it is. If more than
-    one tensor in it has as many features as the removal, `output` must name the one that the network goes on with.
-    Gradients flow. With activation checkpointing, call ``backward`` inside the block, since it runs the forward pass
-    again. A block in which the module does not run issues a NothingRemovedWarning. The same happens with a model that
-    was compiled (``torch.compile``) and called before the block: it ignores the hook.
+    tuple, a list or a mapping such as a ``ModelOutput`` of transformers; the rest of that stays as it is. Gradients
+    flow. With activation checkpointing, call ``backward`` inside the block, since it runs the forward pass again. A
+    block in which the module does not run issues a NothingRemovedWarning, as does a model that was compiled
+    (``torch.compile``) and called before the block: it ignores the hook.
 
     Parameters
     ----------
@@ -131,27 +117,23 @@ def attach(
     where : {"output", "input"}, default="output"
         Whether what the module returns or what it is given passes through the removal.
     output : str, int or tuple of these, optional
-        Which tensor of the output: a key, a position, or several of them where containers are nested.
+        Which tensor of the output: a key, a position, or several of them where containers are nested. It must be named
+        where several tensors have as many features as the removal.
     argument : str, int or tuple of these, optional
         Which argument, by name or position, with ``where="input"``.
-    axis : int, optional
-        Axis of the features; the last one by default. Of feature maps N × C × H × W it is 1, which is also the default
-        where they were pooled to one position, N × C × 1 × 1.
+    axis : int, default=-1
+        Axis of the features. Of feature maps N × C × H × W it is 1.
 
     Returns
     -------
     A context manager that gives back `model`. It may be entered again, also inside itself, where it still acts once;
     others nest, and act in the order they were entered.
     """
-    if not isinstance(path, str):
-        raise InputError(_no_name(model, path))
-    return Attachment(model, path, as_removal(removal), where=where, output=output, argument=argument, axis=axis)
+    return Attachment(model, path, as_removal(removal), where=where, place=output, argument=argument, axis=axis)
 
 
 class Attachment:
     """Context manager that applies a removal to the output or an input of one module; see `attach`."""
-
-    _entered = True  # until there is something to enter
 
     def __init__(
         self,
@@ -160,192 +142,116 @@ class Attachment:
         removal: AffineMap,
         *,
         where: str = "output",
-        output: Place | None = None,
+        place: Place | None = None,
         argument: Place | None = None,
-        axis: int | None = None,
+        axis: int = -1,
     ):
         require("Attaching to a network needs", "torch")
-        import torch
-
-        if not isinstance(model, torch.nn.Module):
-            raise InputError(f"attach needs a torch.nn.Module; got a {type(model).__name__}.")
         if where not in ("output", "input"):
             raise InputError(f"where is 'output' or 'input'; got {where!r}.")
-        if (output if where == "input" else argument) is not None:
-            raise InputError("output= chooses with where='output', argument= with where='input'; got the other one.")
-        if axis is not None and (isinstance(axis, bool) or not isinstance(axis, int)):
-            raise InputError(f"axis is a whole number; got {axis!r}.")
+        if (place if where == "input" else argument) is not None:
+            raise InputError(f"With where {where!r}, pass {'argument' if where == 'input' else 'output'}.")
         self.model, self.path, self.removal, self.where, self.axis = model, path, removal, where, axis
-        chosen = output if where == "output" else argument
-        self._chosen = chosen if chosen is None or isinstance(chosen, tuple) else (chosen,)
+        place = place if where == "output" else argument
+        self._place = place if place is None or isinstance(place, tuple) else (place,)
         self._module = find_module(model, path)
-        self._factors: dict[tuple[Any, Any], Factors] = {}
-        self._depth = 0
-        self._handles: list[Any] = []
-        self._runs = {"model": 0, "module": 0}
-        self._entered = False
-
-    def __del__(self) -> None:
-        if not self._entered:
-            message = (
-                f"The attachment to {repr(self.path) if self.path else 'the model'} was never entered, so the removal "
-                "changed nothing. Use it in a with statement: with surgery.attach(...):"
-            )
-            warnings.warn(message, NothingRemovedWarning, stacklevel=2)
+        self._factors: dict[Any, list[torch.Tensor]] = {}
+        self._depth = self._runs = 0
+        self._handle: Any = None
 
     def __enter__(self) -> Any:
-        self._entered = True
         if not self._depth:
-            self._runs = {"model": 0, "module": 0}
-            if self._module is not self.model:
-                self._handles.append(self.model.register_forward_pre_hook(self._note_run))
+            self._runs = 0
             if self.where == "output":
-                self._handles.append(self._module.register_forward_hook(self._on_output))
+                self._handle = self._module.register_forward_hook(self._on_output)
                 _record_last(self._module)
             else:
-                self._handles.append(self._module.register_forward_pre_hook(self._on_input, with_kwargs=True))
+                self._handle = self._module.register_forward_pre_hook(self._on_input, with_kwargs=True)
         self._depth += 1
         return self.model
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._depth:
-            raise InputError(
-                f"The attachment to {self.path!r} is left and was not entered. Use it in a with statement."
-            )
         self._depth -= 1
         if self._depth:
             return
-        while self._handles:
-            self._handles.pop().remove()
-        if kind is not None or self._runs["module"]:
-            return
-        ran = (
-            f"The model ran and its module {self.path!r} did not"
-            if self._runs["model"]
-            else (f"{repr(self.path) if self.path else 'The model'} did not run in the block, as far as hooks can tell")
-        )
-        message = (
-            f"{ran}, so the removal changed nothing. Attach to a module that the forward pass goes through. A model "
-            "that was compiled and called before takes no notice of the removal: attach before the first call of the "
-            "compiled model, or call torch._dynamo.reset() in between."
-        )
-        warnings.warn(message, NothingRemovedWarning, stacklevel=2)
-
-    def _note_run(self, _module: Any, _inputs: Any) -> None:
-        self._runs["model"] += 1
+        self._handle.remove()
+        if kind is None and not self._runs:
+            message = (
+                f"The module {self.path!r} did not run in the block, so the removal changed nothing. Attach to a "
+                "module that the forward pass goes through, and before the first call of a compiled model."
+            )
+            warnings.warn(message, NothingRemovedWarning, stacklevel=2)
 
     def _on_output(self, _module: Any, _inputs: Any, output: Any) -> Any:
-        self._runs["module"] += 1
-        return self._with_one_changed(output)
+        return self._changed(output, self._place)
 
     def _on_input(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        self._runs["module"] += 1
-        names = [name for name, _ in zip(inspect.signature(module.forward).parameters, args, strict=False)]
-        names += [str(place) for place in range(len(names), len(args))]  # of *args
+        names: list[Any] = [name for name, _ in zip(inspect.signature(module.forward).parameters, args, strict=False)]
+        names += range(len(names), len(args))  # of *args
         given = {**dict(zip(names, args, strict=True)), **kwargs}
-        chosen = self._chosen
-        if chosen and isinstance(chosen[0], int) and -len(names) <= chosen[0] < len(names):
-            chosen = (names[chosen[0]], *chosen[1:])
-        changed = self._with_one_changed(given, chosen)
+        place = self._place
+        if place and isinstance(place[0], int) and place[0] < len(names):
+            place = (names[place[0]], *place[1:])
+        changed = self._changed(given, place)
         return tuple(changed[name] for name in names), {name: changed[name] for name in kwargs}
 
-    @property
-    def _what(self) -> str:
-        whose = repr(self.path) if self.path else "the model"
-        return f"The {self.where} of {whose}"
+    def _changed(self, value: Any, place: tuple[str | int, ...] | None) -> Any:
+        """The value with the tensor at a place, or the only one that fits, transformed."""
+        self._runs += 1
+        what = f"The {self.where} of {self.path!r}"
+        if place is None:
+            place = self._only_place(what, dict(tensors_in(value)))
+        return replaced(value, place, lambda tensor: self._transform(tensor, what), what)
 
-    def _with_one_changed(self, value: Any, chosen: tuple[str | int, ...] | None = None) -> Any:
-        """The value with the chosen tensor, or the only one that fits, transformed."""
-        chosen = chosen or self._chosen
-        if chosen is None:
-            chosen = self._only_one_that_fits(dict(tensors_in(value)), value)
-        return replaced(value, chosen, self._transform, self._what)
-
-    def _only_one_that_fits(self, tensors: dict[tuple[str | int, ...], Any], value: Any) -> tuple[str | int, ...]:
-        """Place of the only tensor with the right width; InputError if there are none or several."""
-        if not tensors:
-            raise InputError(
-                f"{self._what} is a {type(value).__name__} without a tensor to transform. "
-                "Attach to a module that returns a tensor, or a tuple, list or mapping that holds one."
-            )
+    def _only_place(self, what: str, tensors: dict[tuple[str | int, ...], Any]) -> tuple[str | int, ...]:
+        """Place of the only tensor, or the only one with the right width."""
         if len(tensors) == 1:
             return next(iter(tensors))
-        width = self.removal.ambient
-        fits = {place: tensor for place, tensor in tensors.items() if self._fits(tensor)}
-        if len(fits) == 1:
-            return next(iter(fits))
-        keyword = "output" if self.where == "output" else "argument"
-        held = ", ".join(
-            f"{named_place(place)} {tuple(tensor.shape)}" for place, tensor in list((fits or tensors).items())[:8]
-        )
-        if not fits:
+        width, axis = self.removal.ambient, self.axis
+        fits = [
+            place
+            for place, one in tensors.items()
+            if one.is_floating_point() and -one.ndim <= axis < one.ndim and one.shape[axis] == width
+        ]
+        if len(fits) != 1:
+            held = ", ".join(f"{place} {tuple(tensors[place].shape)}" for place in list(fits or tensors)[:8])
+            keyword = "output" if self.where == "output" else "argument"
             raise InputError(
-                f"{self._what} holds tensors, none with {width} features along axis "
-                f"{-1 if self.axis is None else self.axis}: {held}. Choose the place "
-                "where the embeddings that the removal was fitted on arise, or pass axis=."
+                f"{what} holds {len(fits)} tensors of {width} features along axis {axis} ({held or 'no tensor'}). Pass "
+                f"as {keyword} the place of the one that the network goes on with."
             )
-        raise InputError(
-            f"{self._what} holds {len(fits)} tensors of {width} features: {held}. Pass as {keyword}= the one that the "
-            "network goes on with, or attach to the module that uses it, with where='input'."
-        )
+        return fits[0]
 
-    def _usual_axis(self, tensor: torch.Tensor) -> int:
-        """The last axis, or the channels of feature maps that were pooled to one position, N × C × 1 × 1."""
-        pooled = tensor.ndim > 2 and all(size == 1 for size in tensor.shape[2:])
-        return 1 if pooled and tensor.shape[1] == self.removal.ambient != 1 else -1
+    def _transform(self, tensor: torch.Tensor, what: str) -> torch.Tensor:
+        import torch
 
-    def _fits(self, tensor: torch.Tensor) -> bool:
-        axis = self._usual_axis(tensor) if self.axis is None else self.axis
-        return (
-            tensor.is_floating_point()
-            and -tensor.ndim <= axis < tensor.ndim
-            and tensor.shape[axis] == self.removal.ambient
-        )
-
-    def _transform(self, tensor: torch.Tensor) -> torch.Tensor:
         from unspur.surgery import modules
 
         if tensor.is_nested:
             raise InputError(
-                f"{self._what} is a nested tensor, which the removal cannot be applied to. A TransformerEncoder makes "
-                "nested tensors of padded sequences when it evaluates; pass enable_nested_tensor=False to it."
+                f"{what} is a nested tensor. Pass enable_nested_tensor=False to the TransformerEncoder that makes it."
             )
-        axis = self._axis_of(tensor)
-        rows = tensor if axis == -1 else tensor.movedim(axis, -1)
-        modules.require_rows(rows, self.removal.ambient, self._what)
-        key = rows.device, modules.working_dtype(rows)
+        if not -tensor.ndim <= self.axis < tensor.ndim:
+            raise InputError(f"{what} has shape {tuple(tensor.shape)}, which has no axis {self.axis}.")
+        rows = tensor.movedim(self.axis, -1)
+        if rows.shape[-1] != self.removal.ambient and self.removal.ambient in tensor.shape:
+            other = tensor.shape.index(self.removal.ambient)
+            raise InputError(
+                f"{what} has shape {tuple(tensor.shape)}; the removal has {self.removal.ambient} features, as axis "
+                f"{other}. Pass axis {other} if it holds them."
+            )
+        modules.require_rows(rows, self.removal.ambient, what)
+        key = rows.device, rows.dtype
         if key not in self._factors:
-            self._factors[key] = modules.factors_of(self.removal, key[1], rows.device)
-        changed = modules.remove(rows, self._factors[key], self.removal.form)
-        return changed if axis == -1 else changed.movedim(-1, axis)
-
-    def _axis_of(self, tensor: torch.Tensor) -> int:
-        """Axis of the features, -1 for the last; InputError if its width is wrong or it is ambiguous."""
-        width, shape = self.removal.ambient, tuple(tensor.shape)
-        if self.axis is None and len(shape) == 4 and shape[1] == shape[3] == width:
-            raise InputError(
-                f"{self._what} has shape {shape}: both axis 1, the channels of a picture, and the last have {width} "
-                "features. Pass axis=1 or axis=-1."
-            )
-        axis = self._usual_axis(tensor) if self.axis is None else self.axis
-        if not -len(shape) <= axis < len(shape) or shape[axis] != width:
-            others = [place for place, size in enumerate(shape) if size == width]
-            found = f" Axis {others[0]} has: pass axis={others[0]} if it holds them." if others else ""
-            last = "a last axis of" if axis == -1 else f"an axis {axis} of"
-            raise InputError(
-                f"{self._what} has shape {shape}; the removal needs {last} {width} features.{found} Choose the place "
-                "where the embeddings it was fitted on arise."
-            )
-        return -1 if axis in (-1, len(shape) - 1) else axis
+            work = torch.promote_types(rows.dtype, torch.float32)
+            self._factors[key] = modules.factors_of(self.removal, work, rows.device)
+        return modules.remove(rows, self._factors[key], self.removal.form).movedim(-1, self.axis)
 
 
 def _record_last(module: Any) -> None:
-    """Let hooks of transformers, which record hidden states, run after all others.
-
-    They are there only after a first call that asks for hidden states, and would record what is not removed yet.
-    """
+    """Let hooks of transformers, which record hidden states, run after all others."""
     for number, hook in list(module._forward_hooks.items()):
         if (getattr(hook, "__module__", None) or "").startswith("transformers."):
             module._forward_hooks.move_to_end(number)
@@ -353,29 +259,19 @@ def _record_last(module: Any) -> None:
 
 def find_module(model: Any, path: str) -> Any:
     """The module of that name, also where several names share one module."""
+    import torch
+
+    if not isinstance(model, torch.nn.Module) or not isinstance(path, str):
+        raise InputError(
+            "Pass a torch.nn.Module, the name of a module in it, and the removal, in this order; got a "
+            f"{type(model).__name__} and a {type(path).__name__}. model.named_modules() lists all names."
+        )
     modules = dict(model.named_modules(remove_duplicate=False))
-    if path in modules:
-        return modules[path]
-    names = [name for name in modules if name]
-    close = difflib.get_close_matches(path, names, n=5, cutoff=0.5)
-    ending = [name for name in names if name.endswith("." + path) and name not in close]
-    hint = (
-        f"Close: {', '.join((ending + close)[:5])}."
-        if close or ending
-        else f"It has {first_names(names) or 'no modules inside'}."
-    )
-    raise InputError(f"{type(model).__name__} has no module {path!r}. {hint} model.named_modules() lists all.")
-
-
-def _no_name(model: Any, thing: Any) -> str:
-    """Message for a `path` that is not a string, such as the module itself."""
-    modules = model.named_modules(remove_duplicate=False) if hasattr(model, "named_modules") else ()
-    called = next((name for name, module in modules if module is thing), None)
-    hint = "" if called is None else f" That module is called {called!r}."
-    return (
-        "attach takes the model, the name of a module in it, and the removal, in this order; for the name it "
-        f"got {type(thing).__name__}.{hint} model.named_modules() lists all."
-    )
+    if path not in modules:
+        close = [name for name in modules if name.endswith("." + path)] + difflib.get_close_matches(path, modules, n=5)
+        names = brief(", ".join(close[:5] or filter(None, modules)), 200) or "no modules inside"
+        raise InputError(f"{type(model).__name__} has no module {path!r}; it has {names}. named_modules() lists all.")
+    return modules[path]
 
 
 def tensors_in(value: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
@@ -392,33 +288,26 @@ def tensors_in(value: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[
             yield from tensors_in(item, (*place, number))
 
 
-def named_place(place: tuple[str | int, ...]) -> str:
-    """A place as `output=` takes it."""
-    return repr(place[0] if len(place) == 1 else place)
-
-
 def replaced(
     value: Any, place: tuple[str | int, ...], change: Callable[[torch.Tensor], torch.Tensor], what: str
 ) -> Any:
     """The value with the tensor at a place changed; containers are copied, since the model may keep them."""
     import torch
 
-    if not place:
-        if not isinstance(value, torch.Tensor):
-            raise InputError(f"{what}, at the place that was asked for, is a {type(value).__name__} and not a tensor.")
+    if not place and isinstance(value, torch.Tensor):
         return change(value)
-    here, rest = place[0], place[1:]
-    if isinstance(value, Mapping) and here not in value and isinstance(here, int) and -len(value) <= here < len(value):
-        here = list(value)[here]  # as a ModelOutput takes it
-    if isinstance(value, Mapping) and here in value:
+    here = place[0] if place else None
+    keys = list(value) if isinstance(value, Mapping) else range(len(value)) if isinstance(value, tuple | list) else ()
+    if isinstance(value, Mapping) and isinstance(here, int) and here not in keys and here < len(keys):
+        here = keys[here]  # as a ModelOutput takes it
+    if isinstance(value, tuple | list) and isinstance(here, int) and here < 0:
+        here += len(value)
+    if here not in keys:
+        raise InputError(f"{what} is a {type(value).__name__} without {here!r}; it has {brief(list(keys), 200)}.")
+    if isinstance(value, Mapping):
         changed: Any = copy.copy(value)
-        changed[here] = replaced(value[here], rest, change, what)
+        changed[here] = replaced(value[here], place[1:], change, what)
         return changed
-    if isinstance(value, tuple | list) and isinstance(here, int) and -len(value) <= here < len(value):
-        items = list(value)
-        items[here] = replaced(items[here], rest, change, what)
-        return value._make(items) if hasattr(value, "_make") else type(value)(items)
-    keys = value if isinstance(value, Mapping) else range(len(value)) if isinstance(value, tuple | list) else ()
-    places = ", ".join(map(repr, keys))
-    there = f"; it has {places}" if places else ""
-    raise InputError(f"{what} is a {type(value).__name__} without {here!r}{there}.")
+    items = list(value)
+    items[here] = replaced(items[here], place[1:], change, what)  # type: ignore[index]
+    return value._make(items) if hasattr(value, "_make") else type(value)(items)

@@ -1,76 +1,251 @@
-"""Remove a concept from every layer of a network, one after the other, and measure what that does.
+"""Remove a concept from several layers of a network, one after the other, and measure what that does.
 
 ::
 
-    batches, labels ──▶ Survey: classes and counts, without the model
-    layer 1 ──▶ rows of every batch ──▶ sums, or a temporary file ──▶ remover
-    layer 2 ──▶ the same, while layer 1 is clean ──▶ remover
-    …                                                         ──▶ Scrubbing
+    layer 1 ──▶ rows of every batch ──▶ sums ──▶ removal
+    layer 2 ──▶ the same, while layer 1 is clean ──▶ removal
+    …                                                  ──▶ Scrubbing
 
-Closed forms need sums only, so memory does not depend on the number of batches. Other removers go over the rows many
-times; the rows of one layer at a time are then in a temporary file. `Scrubbing.measure` trains probes by layer, and
-compares the output distribution.
+Closed forms need sums only, so memory does not depend on the number of batches. A batch has B sequences of T tokens,
+and a layer returns hidden states (B, T, d), or pooled ones (B, d). A *row* is what one label belongs to: a token that
+is not padding, or the pooled vector of a sequence.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
-from inspect import signature
+from dataclasses import asdict, dataclass
 from os import PathLike
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias, get_args
 
 import numpy as np
 from sklearn.base import clone
 
 from unspur._arrays import to_numpy
 from unspur._extras import require
-from unspur._files import Shapes, read_artifact, write_artifact
-from unspur._reading import require_kinds
+from unspur._files import read_artifact, write_artifact
+from unspur._text import brief
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur._version import __version__
 from unspur.clusters import fingerprint
-from unspur.exceptions import ArtifactError, InputError, LabelError
-from unspur.labels import class_label
+from unspur.exceptions import ArtifactError, InputError, LabelError, NotFiniteError
 from unspur.metrics.leakage import Leakage, NumericLeakage, leakage
 from unspur.removers import Remover, artifact_errors, restore
-from unspur.removers.base import require_shapes
-from unspur.removers.concepts import balanced_weights, indicators, read_concepts, require_few_codes
+from unspur.removers.concepts import balanced_weights
 from unspur.removers.leace import LEACE, ClosedFormRemover, fit_moments
-from unspur.removers.seen_rows import SeenRows, merged_fingerprints, rounded_hashes
+from unspur.removers.seen_rows import merged_fingerprints, rounded_hashes
 from unspur.rows import RowLabels, rows_of
 from unspur.solvers.statistics import Covariances
-from unspur.surgery.activations import (
-    IGNORED,
-    Batch,
-    Batches,
-    Pooling,
-    Survey,
-    device_of,
-    evaluating,
-    layers_in_order,
-    main_blocks,
-    rows_at,
-    tensor_at,
-)
-from unspur.surgery.folding import FoldedNetwork, fold_network
-from unspur.surgery.hooks import Attachment, Place, find_module
+from unspur.surgery.hooks import Attachment, Place, find_module, tensors_in
 
 if TYPE_CHECKING:
     import torch
 
-#: What is said of batches that are not the same each time.
-_CHANGING = (
-    "The batches have {} rows this time, and had {:,} before: they change from pass to pass. A DataLoader that "
-    "shuffles leaves out other rows each time if drop_last=True; pass drop_last=False. Only LEACE, SAL and "
-    "SPLINCE can handle rows that change."
-)
-#: Most layers of a file.
-MAX_LAYERS = 10_000
+#: What a row is made of: every token, the mean of a sequence's tokens, or its first or last one.
+Pooling: TypeAlias = Literal["tokens", "mean", "first", "last"]
+#: Token-wise label of tokens that do not count, as in transformers.
+IGNORED = -100
+#: Most classes of a concept: each but one is a direction.
+MAX_CLASSES = 100
+
+
+class Batch(NamedTuple):
+    """Inputs of a model, and which rows of its hidden states have which labels."""
+
+    inputs: dict[str, Any]
+    #: (B, T), False for padding; None if the inputs do not say how many tokens there are.
+    mask: BoolArray | None
+    #: Rows with a known label, (B, T) of tokens and (B,) of pooled rows.
+    kept: BoolArray
+    #: One value for each row that is kept, and the running number of its sequence.
+    concept: Array
+    y: Array | None
+    sequence: IntArray
+    pooling: Pooling
+
+    def rows(self, hidden: torch.Tensor, layer: str) -> torch.Tensor:
+        """The kept rows (m, d) of hidden states, in float32 at least; InputError if they have another shape."""
+        import torch
+
+        hidden = hidden.detach().to(torch.promote_types(hidden.dtype, torch.float32))
+        shape = len(self.kept) if self.mask is None else self.mask.shape
+        if self.pooling != "tokens" and hidden.ndim == 2 and len(hidden) == len(self.kept):
+            rows = hidden
+        elif hidden.ndim == 3 and (self.mask is None or tuple(hidden.shape[:2]) == shape):
+            mask = torch.ones(hidden.shape[:2]) if self.mask is None else torch.from_numpy(self.mask)
+            rows = _pooled(hidden, mask.to(hidden.device), self.pooling)
+        else:
+            raise InputError(
+                f"Layer {layer!r} returns a tensor of shape {tuple(hidden.shape)} for {shape} sequences and tokens. "
+                "Choose a layer that returns hidden states (sequences, tokens, features)."
+            )
+        rows = rows[torch.from_numpy(self.kept).to(hidden.device)]
+        if not bool(torch.isfinite(rows).all()):
+            raise NotFiniteError(f"Layer {layer!r} returns NaN or infinity. Use a model of a wider type.")
+        return rows
+
+
+def _pooled(hidden: torch.Tensor, mask: torch.Tensor, pooling: Pooling) -> torch.Tensor:
+    """Rows of hidden states (B, T, d): all of them, or one (B, d) for each sequence."""
+    import torch
+
+    if pooling == "tokens":
+        return hidden
+    if pooling == "mean":
+        share = mask.to(hidden.dtype)
+        return torch.einsum("btd,bt->bd", hidden, share) / share.sum(1, keepdim=True)
+    places = torch.arange(mask.shape[1], device=mask.device)
+    first, last = torch.where(mask > 0, places, len(places)).amin(1), torch.where(mask > 0, places, -1).amax(1)
+    return hidden[torch.arange(len(hidden), device=hidden.device), first if pooling == "first" else last]
+
+
+class Batches:
+    """Batches of a user with their labels; see `scrub`. May be gone through any number of times."""
+
+    def __init__(
+        self,
+        batches: Iterable[Mapping[str, Any]],
+        concept: Any,
+        y: Any = None,
+        *,
+        pooling: Pooling | None = None,
+        missing: Any = None,
+        device: Any = None,
+    ):
+        if pooling is not None and pooling not in get_args(Pooling):
+            raise InputError(f"pooling is one of {', '.join(get_args(Pooling))}, or None; got {pooling!r}.")
+        if isinstance(batches, Mapping | str) or not isinstance(batches, Iterable) or iter(batches) is batches:
+            raise InputError(
+                f"batches is a {type(batches).__name__}. Pass a list of mappings or a DataLoader, since every layer "
+                "goes through them anew."
+            )
+        self._batches, self._missing, self._device = batches, missing, device
+        labels = {"concept": concept} if y is None else {"concept": concept, "y": y}
+        self._labels = {
+            name: one if isinstance(one, str) else np.asarray(to_numpy(one)) for name, one in labels.items()
+        }
+        if any(isinstance(one, np.ndarray) for one in self._labels.values()):
+            _refuse_shuffling(batches)
+        self.pooling: Pooling = pooling or "mean"
+        if pooling is None:  # labels of tokens are of tokens
+            first = next(iter(batches), None)
+            given = first.get(concept, ()) if isinstance(concept, str) and isinstance(first, Mapping) else concept
+            shape = np.shape(() if isinstance(given, str) else to_numpy(given))
+            self.pooling = "tokens" if len(shape) == 2 and shape[1] > 1 else "mean"
+
+    def __iter__(self) -> Iterator[Batch]:
+        start = 0
+        for number, given in enumerate(self._batches):
+            batch = self._labelled(number, given, start)
+            start += len(batch.kept)
+            yield batch
+        for name, labels in self._labels.items():
+            if not isinstance(labels, str) and len(labels) != start:
+                raise LabelError(
+                    f"{name} has {len(labels)} labels, and there are {start} sequences. Pass one for each."
+                )
+
+    def _labelled(self, number: int, given: Any, start: int) -> Batch:
+        import torch
+
+        inputs = dict(given) if isinstance(given, Mapping) else {}
+        keys = {labels for labels in self._labels.values() if isinstance(labels, str)}
+        tensors = [value for name, value in inputs.items() if name not in keys and isinstance(value, torch.Tensor)]
+        if not tensors:
+            raise InputError(
+                f"Batch {number} has no tensors by name. Pass what a tokenizer returns for return_tensors='pt'."
+            )
+        ids, mask = inputs.get("input_ids"), inputs.get("attention_mask")
+        size = len(tensors[0] if ids is None else ids)
+        mask = np.ones(tuple(ids.shape), bool) if mask is None and ids is not None else mask
+        mask = None if mask is None else np.asarray(to_numpy(mask)) != 0
+        if mask is not None and (mask.shape[:1] != (size,) or mask.ndim != 2 or not mask.any(axis=1).all()):
+            raise InputError(f"Batch {number} has sequences without tokens, or a mask of shape {mask.shape}.")
+        if self.pooling == "tokens" and mask is None:
+            raise InputError(
+                f"Batch {number} has no attention_mask, which tells its tokens. Add one, or pass pooling mean."
+            )
+        kept = mask.copy() if self.pooling == "tokens" and mask is not None else np.ones(size, dtype=bool)
+        values = {}
+        for name, labels in self._labels.items():
+            if isinstance(labels, str) and labels not in inputs:
+                raise LabelError(f"{name} {labels!r} is not in batch {number}, which has {brief(list(inputs), 200)}.")
+            value = np.asarray(to_numpy(inputs[labels])) if isinstance(labels, str) else labels[start : start + size]
+            value = value[:, 0] if value.ndim == 2 and value.shape[1] == 1 else value
+            if value.shape not in ((size,), kept.shape):
+                raise LabelError(
+                    f"{name} of batch {number} has shape {value.shape}, for {size} sequences and rows {kept.shape}. "
+                    "Pass one label for each sequence, or with pooling tokens for each token."
+                )
+            if value.ndim == 2:
+                kept &= value != IGNORED
+            values[name] = np.broadcast_to(value.reshape(value.shape + (1,) * (kept.ndim - value.ndim)), kept.shape)
+        kept[kept] = ~_missing(values["concept"][kept], self._missing)
+        sequence = start + np.broadcast_to(np.arange(size).reshape((size,) + (1,) * (kept.ndim - 1)), kept.shape)
+        moved = {
+            name: value.to(self._device) if self._device is not None and hasattr(value, "to") else value
+            for name, value in inputs.items()
+            if name not in keys
+        }
+        y = values["y"][kept] if "y" in values else None
+        return Batch(moved, mask, kept, values["concept"][kept], y, sequence[kept], self.pooling)
+
+
+def _refuse_shuffling(batches: Any) -> None:
+    """Raise LabelError for a DataLoader whose rows do not come in the order of an array."""
+    from torch.utils.data import DataLoader, IterableDataset, SequentialSampler
+
+    if not isinstance(batches, DataLoader) or isinstance(batches.dataset, IterableDataset):
+        return
+    sampler = batches.sampler if batches.batch_sampler is None else batches.batch_sampler
+    while hasattr(sampler, "sampler"):
+        sampler = sampler.sampler
+    if type(sampler) is not SequentialSampler:
+        raise LabelError(
+            f"The DataLoader has its rows in the order of a {type(sampler).__name__}, so labels in an array cannot be "
+            "matched to them. Pass shuffle=False, or put the labels into the batches and pass their name."
+        )
+
+
+def _missing(values: Array, missing: Any) -> BoolArray:
+    import pandas as pd
+
+    found = np.asarray(pd.isna(values))
+    return found if missing is None else found | np.asarray(values == missing)
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Rows with a known concept, and those of each pair of classes (concept, y); none of numbers."""
+
+    rows: int
+    groups: Mapping[tuple[Any, Any], int]
+
+    @classmethod
+    def of(cls, batches: Batches, *, numbers: bool = False) -> Survey:
+        """Count rows and classes, without running the model; a concept that is `numbers` has no classes."""
+        rows, groups = 0, Counter[tuple[Any, Any]]()
+        for batch in batches:
+            rows += len(batch.concept)
+            if not numbers:
+                y = [None] * len(batch.concept) if batch.y is None else batch.y.tolist()
+                groups.update(zip(batch.concept.tolist(), y, strict=True))
+            if batch.y is not None and _missing(batch.y, None).any():
+                raise LabelError("y is missing in some rows; only concept may have missing values.")
+        if not rows:
+            raise LabelError("No row has a known concept: all labels are missing, or all tokens are padding.")
+        return cls(rows, dict(groups))
+
+    def classes(self, which: int) -> tuple[Any, ...]:
+        """The classes of the concept (0) or of y (1), in their order."""
+        try:
+            return tuple(sorted({pair[which] for pair in self.groups}))
+        except TypeError:
+            raise LabelError(f"{('concept', 'y')[which]} mixes values that cannot be ordered. Use one kind.") from None
 
 
 def scrub(
@@ -78,23 +253,23 @@ def scrub(
     batches: Iterable[Mapping[str, Any]],
     concept: Any,
     *,
+    layers: Sequence[str],
     y: Any = None,
-    remover: Remover | None = None,
-    layers: Sequence[str] | None = None,
+    remover: ClosedFormRemover | None = None,
     pooling: Pooling | None = None,
     output: Place | None = None,
 ) -> Scrubbing:
-    """Fit a removal in every layer of a network, each on activations that the layers before it have cleaned.
+    """Fit a removal in several layers of a network, each on activations that the layers before it have cleaned.
 
     ::
 
-        scrubbing = surgery.scrub(bert, batches, concept="negated")
+        blocks = [f"encoder.layer.{k}" for k in range(12)]
+        scrubbing = surgery.scrub(bert, batches, concept="negated", layers=blocks)
         with scrubbing.attach(bert):
             vectors = bert(**batch).last_hidden_state
 
     The model is run once over the batches for each layer, up to that layer, in evaluation mode and without gradients;
-    it is not changed. Of LEACE, SAL and SPLINCE only sums over rows are kept. Other removers get the rows of one layer
-    at a time from a temporary file.
+    it is not changed. Only sums over rows are kept.
 
     Parameters
     ----------
@@ -103,17 +278,16 @@ def scrub(
     batches : iterable of mappings from names of arguments to tensors
         As a tokenizer returns them. It is gone through several times: a list or a DataLoader, and no generator. Padding
         (``attention_mask == 0``) never counts.
-    concept : str, array or list of arrays
+    concept : str or array
         What to remove, one label for each sequence or for each token: the key of the batches that holds it (which the
-        model does not get), one array (n,) or (n, tokens) for all sequences in their order, or a list with an array for
-        each batch. Rows where it is missing, and tokens labelled −100, are left out.
-    y : the same, optional
-        Main-task label, for removers that use it (JSE, SPLINCE).
-    remover : an unfitted remover, default=LEACE()
+        model does not get), or one array (n,) or (n, tokens) for all sequences in their order. Rows where it is
+        missing, and tokens labelled −100, are left out.
+    layers : list of str
+        Names of modules as in ``model.named_modules()``, in any order.
+    y : the same as `concept`, optional
+        Task label, for SPLINCE.
+    remover : an unfitted LEACE, SAL or SPLINCE, default=LEACE()
         Cloned for each layer.
-    layers : list of str, optional
-        Names of modules as in ``model.named_modules()``, in any order. By default the blocks of the longest list of
-        modules of one class, such as ``encoder.layer.0`` to ``encoder.layer.11``.
     pooling : {"tokens", "mean", "first", "last"}, optional
         What the removals are fitted on: every token, or the mean, the first or the last token of each sequence. By
         default tokens for labels of tokens, and "mean" for labels of sequences. A removal always acts on every token,
@@ -128,70 +302,36 @@ def scrub(
         The removals by layer. It does not hold the model.
     """
     require("Scrubbing a network needs", "torch")
-    import torch
-
-    if not isinstance(model, torch.nn.Module):
-        raise InputError(f"scrub needs a torch.nn.Module; got a {type(model).__name__}.")
-    if isinstance(getattr(model, "transformers_model", None), torch.nn.Module):
-        raise InputError(
-            f"A {type(model).__name__} is not called with the entries of a batch. Pass its network, "
-            "model.transformers_model, here and to `attach`; model.encode then returns what the scrubbed network makes."
-        )
     remover = LEACE() if remover is None else remover
-    if not isinstance(remover, Remover):
-        raise InputError(f"remover is a remover such as LEACE(); got a {type(remover).__name__}.")
-    numbers = getattr(remover, "concept_type", "class") == "continuous"
-    missing = getattr(remover, "missing_concept", None)
-    names = _names(model, layers)
-    labelled = Batches(batches, concept, y, pooling=pooling, missing=missing, device=device_of(model))
+    if not isinstance(remover, ClosedFormRemover):
+        raise InputError(f"remover is LEACE, SAL or SPLINCE, which need sums only; got a {type(remover).__name__}.")
+    numbers = remover.concept_type == "continuous"
+    names = [layers] if isinstance(layers, str) else list(layers or ())
+    if not names:
+        raise InputError(f"layers is empty. Name modules of {type(model).__name__}, such as {_candidates(model)}.")
+    for name in names:
+        find_module(model, name)
+    labelled = Batches(batches, concept, y, pooling=pooling, missing=remover.missing_concept, device=_device_of(model))
     survey = Survey.of(labelled, numbers=numbers)
-    _require_classes(survey, remover, numbers=numbers)
-    fit = fit_sums if isinstance(remover, ClosedFormRemover) else _fit_stored
-    removals: dict[str, Remover] = {}
-    with evaluating(model), ExitStack() as attached:
-        places = layers_in_order(model, names, next(iter(labelled)), output)
-        for layer, place in places.items():
-            for before, fitted in list(removals.items())[-1:]:
-                attached.enter_context(Attachment(model, before, fitted.removal_, output=places[before]))
-            with _name_layer_in_errors(layer):
-                removals[layer] = fit(clone(remover), survey, rows_at(model, layer, place, labelled))
-    return Scrubbing(MappingProxyType(removals), MappingProxyType(places), labelled.pooling)
-
-
-@contextmanager
-def _name_layer_in_errors(layer: str) -> Iterator[None]:
-    """Context in which errors about the input name the layer, if they do not yet."""
-    try:
-        yield
-    except InputError as error:
-        if repr(layer) in str(error):
-            raise
-        raise type(error)("Layer {layer!r}: {said}", layer=layer, said=error.message) from error
-
-
-def _names(model: Any, layers: Sequence[str] | None) -> list[str]:
-    if layers is None:
-        return main_blocks(model)
-    names = [layers] if isinstance(layers, str) else list(layers)
-    if not names or not all(isinstance(name, str) for name in names):
-        raise InputError(f"layers is a list of names of modules, as model.named_modules() has them; got {layers!r}.")
-    return names
-
-
-def _require_classes(survey: Survey, remover: Remover, *, numbers: bool) -> None:
-    """Raise LabelError unless the labels suit the remover."""
-    if numbers:
-        return
-    classes = survey.classes(0)
-    if len(classes) < 2:
+    if not numbers and not 2 <= len(survey.classes(0)) <= MAX_CLASSES:
         raise LabelError(
-            f"concept has one class only ({classes[0]}) in all {survey.rows:,} rows; two are needed to find a "
-            "direction that tells them apart."
+            f"concept has {len(survey.classes(0))} classes in {survey.rows:,} rows; 2 to {MAX_CLASSES} are possible. "
+            "Numbers need a remover with concept_type='continuous'."
         )
-    if getattr(remover, "concept_type", "class") == "auto":
-        require_few_codes(classes, survey.rows, "concept")
-    if isinstance(remover, ClosedFormRemover) and remover._needs_y and None in survey.classes(1):
+    if remover._needs_y and None in survey.classes(1):
         raise LabelError(f"{type(remover).__name__} uses the labels of the task: pass y.")
+    removals: dict[str, Remover] = {}
+    with _evaluating(model), ExitStack() as attached:
+        places = _layers_in_order(model, names, next(iter(labelled)), output)
+        for layer, place in places.items():
+            for before in list(removals)[-1:]:
+                attached.enter_context(Attachment(model, before, removals[before].removal_, place=places[before]))
+            try:
+                removals[layer] = fit_sums(clone(remover), survey, rows_at(model, layer, place, labelled))
+            except InputError as error:
+                error.add_note(f"This happened in layer {layer!r}.")
+                raise
+    return Scrubbing(MappingProxyType(removals), MappingProxyType(places), labelled.pooling)
 
 
 def fit_sums(remover: Any, survey: Survey, visits: Iterator[tuple[Batch, Any]]) -> Remover:
@@ -202,17 +342,14 @@ def fit_sums(remover: Any, survey: Survey, visits: Iterator[tuple[Batch, Any]]) 
     weights = None if numbers else _group_weights(survey, remover.balance, classes, task)
     total, seen = None, ""
     for batch, rows in visits:
-        n = len(batch)
-        concepts = read_concepts(
-            batch.concept,
-            n,
-            kind="continuous" if numbers else "class",
-            classes=[classes] if classes else None,
-            varying=False,
-        )
-        main = class_label(batch.y, "y", n, classes=task) if task else None
-        targets = concepts.columns if main is None else np.concatenate([concepts.columns, indicators(main)])
-        weight = np.ones(n) if weights is None else weights[concepts.group, 0 if main is None else main.codes]
+        n = len(batch.concept)
+        codes = np.zeros(n, dtype=np.intp) if numbers else np.searchsorted(classes, batch.concept)
+        targets = batch.concept[None].astype(np.float64) if numbers else _indicators(codes, len(classes))
+        main = np.zeros(n, dtype=np.intp)
+        if task and batch.y is not None:
+            main = np.searchsorted(task, batch.y)
+            targets = np.concatenate([targets, _indicators(main, len(task))])
+        weight = np.ones(n) if weights is None else weights[codes, main]
         labels = RowLabels(targets, np.zeros(n, dtype=np.intp), weight, 0)
         moments = Covariances.of(rows_of(rows, labels), in_float64=True)
         total = moments if total is None else total.merge(moments)
@@ -220,6 +357,11 @@ def fit_sums(remover: Any, survey: Survey, visits: Iterator[tuple[Batch, Any]]) 
         seen = merged_fingerprints(seen, one) if seen else one
     assert total is not None  # the survey found rows
     return fit_moments(remover, total, concept_classes=classes, classes=task, row_set_hash=seen)
+
+
+def _indicators(codes: IntArray, k: int) -> FloatArray:
+    """Indicators of every class but the first, shape (k − 1, n)."""
+    return np.asarray(codes == np.arange(1, k)[:, None], dtype=np.float64)
 
 
 def _group_weights(survey: Survey, balance: str, classes: tuple[Any, ...], task: tuple[Any, ...]) -> FloatArray:
@@ -232,33 +374,111 @@ def _group_weights(survey: Survey, balance: str, classes: tuple[Any, ...], task:
     return np.divide(weight.reshape(counts.shape), counts, out=np.zeros_like(counts), where=counts > 0)
 
 
-def _fit_stored(remover: Any, survey: Survey, visits: Iterator[tuple[Batch, Any]]) -> Remover:
-    """Fit a remover that goes over the rows many times: they are brought to the host."""
-    Z, filled = None, 0
-    concepts: list[Array] = []
-    tasks: list[Array] = []
-    sequences: list[Array] = []
-    for batch, rows in visits:
-        host = to_numpy(rows)
-        if Z is None:
-            Z = np.empty((survey.rows, host.shape[1]), host.dtype)
-        if filled + len(batch) > survey.rows:
-            raise InputError(_CHANGING.format(f"more than {survey.rows:,}", survey.rows))
-        Z[filled : filled + len(batch)] = host
-        filled += len(batch)
-        concepts.append(batch.concept)
-        tasks.append(batch.y)
-        sequences.append(batch.sequence)
-    if Z is None or filled < survey.rows:
-        raise InputError(_CHANGING.format(f"{filled:,}", survey.rows))
-    y = None if batch.y is None else np.concatenate(tasks)
-    options = {}
-    if batch.pooling == "tokens" and "clusters" in signature(remover.fit).parameters:
-        options["clusters"] = np.concatenate(sequences)  # tokens of one sequence are not independent
-    remover.fit(Z, y, concept=np.concatenate(concepts), **options)
-    remover._store_row_hashes(SeenRows(None, remover.training_hash_))  # 40 bytes a row and layer
-    fitted: Remover = remover
-    return fitted
+@contextmanager
+def _evaluating(model: Any) -> Iterator[None]:
+    """Context in which a model is in evaluation mode, without dropout, and gets its modes back."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def _device_of(model: Any) -> Any:
+    return next((one.device for tensors in (model.parameters(), model.buffers()) for one in tensors), None)
+
+
+def _candidates(model: Any) -> str:
+    """Names of modules in lists, as the blocks of transformers are."""
+    import torch
+
+    lists = [name for name, module in model.named_modules() if isinstance(module, torch.nn.ModuleList)]
+    names = [name for name, _ in model.named_modules() if name.rpartition(".")[0] in lists or not lists]
+    return brief(", ".join(filter(None, names)), 300)
+
+
+def _layers_in_order(
+    model: Any, layers: Sequence[str], batch: Batch, output: Place | None
+) -> dict[str, tuple[str | int, ...]]:
+    """Names of layers in the order in which they return, with the place of the hidden states in their output."""
+    import torch
+
+    places: dict[str, tuple[str | int, ...]] = {}
+    runs: Counter[str] = Counter()
+
+    def noting(layer: str) -> Any:
+        def note(_module: Any, _inputs: Any, returned: Any) -> None:
+            runs[layer] += 1
+            places.setdefault(layer, _place_of_hidden(returned, batch, layer, output))
+
+        return note
+
+    with ExitStack() as hooks, torch.no_grad():
+        for name in layers:
+            hooks.callback(find_module(model, name).register_forward_hook(noting(name)).remove)
+        model(**batch.inputs)
+    for name in layers:
+        if runs[name] != 1:
+            raise InputError(
+                f"Layer {name!r} runs {runs[name]} times in one forward pass. Name modules that run once; a ModuleList "
+                "does not run, its blocks do."
+            )
+    return places
+
+
+def _place_of_hidden(returned: Any, batch: Batch, layer: str, output: Place | None) -> tuple[str | int, ...]:
+    """Place of the hidden states in the output of a layer: as asked for, the only ones, or the first of a tuple."""
+    tensors = dict(tensors_in(returned))
+    if output is not None:
+        fits = [place for place in tensors if place == (output if isinstance(output, tuple) else (output,))]
+    else:
+        tokens = None if batch.mask is None else batch.mask.shape
+        fits = [
+            place
+            for place, one in tensors.items()
+            if one.is_floating_point()
+            and (
+                (one.ndim == 3 and tokens in (None, tuple(one.shape[:2])))
+                or (one.ndim == 2 and len(one) == len(batch.kept) and batch.pooling != "tokens")
+            )
+        ]
+    if len(fits) == 1 or (fits and isinstance(returned, tuple) and fits[0] == (0,)):
+        return fits[0]  # the blocks of transformers return hidden states first
+    held = ", ".join(f"{place} {tuple(one.shape)}" for place, one in tensors.items()) or type(returned).__name__
+    raise InputError(
+        f"The output of layer {layer!r} holds {len(fits)} tensors that may be the hidden states: {held}. Choose a "
+        "layer that returns (sequences, tokens, features), or pass as output the place of the one that is used."
+    )
+
+
+class _LayerReached(Exception):  # noqa: N818 — ends a forward pass, and is no error
+    """Ends a forward pass at the layer whose output was wanted."""
+
+
+def rows_at(
+    model: Any, layer: str, place: tuple[str | int, ...], batches: Batches
+) -> Iterator[tuple[Batch, torch.Tensor]]:
+    """Every batch with its rows at a layer. The forward pass ends there, so that later layers cost nothing."""
+    import torch
+
+    def stop(_module: Any, _inputs: Any, returned: Any) -> None:
+        raise _LayerReached(dict(tensors_in(returned))[place])
+
+    for batch in batches:
+        # No hook stays while the caller has the rows: an error there must leave the model as it was.
+        handle = find_module(model, layer).register_forward_hook(stop)
+        try:
+            with torch.no_grad():
+                model(**batch.inputs)
+            raise InputError(f"Layer {layer!r} does not run on every batch. Choose one that does.")
+        except _LayerReached as reached:
+            (hidden,) = reached.args
+        finally:
+            handle.remove()
+        if len(batch.concept):
+            yield batch, batch.rows(hidden, layer)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -290,28 +510,8 @@ class Scrubbing:
         """
         with ExitStack() as stack:
             for layer, remover in self.removals.items():
-                stack.enter_context(Attachment(model, layer, remover.removal_, output=self.places[layer]))
+                stack.enter_context(Attachment(model, layer, remover.removal_, place=self.places[layer]))
             yield model
-
-    def fold(self, model: Any, batch: Mapping[str, Any]) -> FoldedNetwork:
-        """A copy of a model with the removals in its weights, wherever that is exact.
-
-        A removal is folded into its layer if that is linear or an embedding, and into the maps that read its output if
-        all of them are linear and nothing else reads it (in a transformer, the output of a norm before attention or
-        before an MLP, or before the head). A block whose output also goes along the residual connection, or into a
-        norm, keeps its hook.
-
-        What the model returns for `batch` is the same as with hooks. The output of a layer whose removal was folded
-        into its readers is not cleaned itself. So if you use hidden states, let the model return them for `batch`, for
-        example by ``output_hidden_states=True``.
-
-        Parameters
-        ----------
-        model : the model that was scrubbed, without hooks.
-        batch : mapping from names of arguments to tensors
-            The model is run on it to see which modules read the output of a layer, and to check the result.
-        """
-        return fold_network(model, self, batch)
 
     def measure(
         self,
@@ -326,8 +526,7 @@ class Scrubbing:
 
         A fresh linear probe predicts the concept in every layer, before and after, on held-out folds (tokens of one
         sequence share a fold). For models that return logits, their distribution is compared with the original one (KL
-        divergence); for causal language models the perplexity as well. For other models the last hidden states are
-        compared, by their mean cosine.
+        divergence); for causal language models the perplexity as well.
 
         Parameters
         ----------
@@ -336,7 +535,51 @@ class Scrubbing:
             Rows on which each layer is probed, drawn at random with equal numbers of each class. They are kept in
             memory, for all layers, before and after.
         """
-        return _measure(self, model, batches, concept, max_rows, random_state)
+        first: Any = next(iter(self.removals.values()))
+        numbers = first.concept_type == "continuous"
+        labelled = Batches(
+            batches, concept, pooling=self.pooling, missing=first.missing_concept, device=_device_of(model)
+        )
+        rng = np.random.default_rng(random_state)
+        values = np.concatenate([batch.concept for batch in labelled])
+        chosen = _sample(np.zeros(len(values)) if numbers else values, max_rows, rng)
+        before, after = defaultdict[str, list[Array]](list), defaultdict[str, list[Array]](list)
+        output, start, sequences = _OutputSums(), 0, []
+        with _evaluating(model):
+            for batch in labelled:
+                taken = chosen[start : start + len(batch.concept)]
+                start += len(taken)
+                sequences.append(batch.sequence[taken])
+                output.add(
+                    model, batch, self._run(model, batch, taken, before), self._run(model, batch, taken, after, True)
+                )
+        seed, clusters = int(rng.integers(2**31)), np.concatenate(sequences) if self.pooling == "tokens" else None
+        kind: Any = "continuous" if numbers else "class"
+
+        def probe(rows: list[Array]) -> Any:
+            Z = np.concatenate(rows)
+            return leakage(Z, values[chosen], concept_type=kind, clusters=clusters, random_state=seed)
+
+        layers = tuple(LayerLeakage(layer, probe(before[layer]), probe(after[layer])) for layer in self.layers)
+        return ScrubbingReport(layers, *output.results(), int(chosen.sum()))
+
+    def _run(
+        self, model: Any, batch: Batch, taken: BoolArray, into: dict[str, list[Array]], clean: bool = False
+    ) -> Any:
+        """Output of the model, scrubbed if `clean`; the rows of every layer that are taken are put into `into`."""
+        import torch
+
+        def keep(layer: str) -> Any:
+            def note(_module: Any, _inputs: Any, returned: Any) -> None:
+                rows = batch.rows(dict(tensors_in(returned))[self.places[layer]], layer)
+                into[layer].append(to_numpy(rows)[taken])
+
+            return note
+
+        with self.attach(model) if clean else nullcontext(), ExitStack() as hooks, torch.no_grad():
+            for layer in self.layers:
+                hooks.callback(find_module(model, layer).register_forward_hook(keep(layer)).remove)
+            return model(**batch.inputs)
 
     def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
         """Write all layers to one safetensors file (no pickle); `Scrubbing.load` reads it back."""
@@ -351,63 +594,38 @@ class Scrubbing:
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
-        """Read what `save` wrote.
-
-        Raises ArtifactError for an inconsistent file. Safe for files from untrusted sources.
-        """
-
-        def check(metadata: dict[str, Any], shapes: Shapes) -> None:
-            if metadata.get("method") != "Scrubbing":
-                raise ArtifactError(
-                    f"{path} holds one removal, and not those of a network. Read it with unspur.load, and use "
-                    "surgery.attach."
-                )
-            with artifact_errors(path, "removals of a network"):
-                _require_layers(metadata)
-                for number in range(len(metadata["layers"])):
-                    require_shapes(_of_layer(shapes, number))
-
-        arrays, metadata = read_artifact(path, check)
+        """Read what `save` wrote; ArtifactError for an inconsistent file."""
+        arrays, metadata = read_artifact(path)
+        if metadata.get("method") != "Scrubbing":
+            raise ArtifactError(f"{path} holds one removal, and not those of a network. Read it with unspur.load.")
         removals: dict[str, Remover] = {}
         with artifact_errors(path, "removals of a network"):
             for number, layer in enumerate(metadata["layers"]):
-                removals[layer["name"]] = restore(path, _of_layer(arrays, number), layer["removal"])
-        places = {layer["name"]: tuple(layer["place"]) for layer in metadata["layers"]}
-        return cls(MappingProxyType(removals), MappingProxyType(places), metadata["pooling"])
+                own = {name.partition(".")[2]: one for name, one in arrays.items() if name.startswith(f"{number}.")}
+                removals[str(layer["name"])] = restore(path, own, layer["removal"])
+            places = {str(layer["name"]): tuple(layer["place"]) for layer in metadata["layers"]}
+            if metadata["pooling"] not in get_args(Pooling):
+                raise ValueError(f"the pooling is {metadata['pooling']!r}")
+            return cls(MappingProxyType(removals), MappingProxyType(places), metadata["pooling"])
 
     def __str__(self) -> str:
-        if not self.removals:
-            return "Scrubbing of no layer"
-        width = max(map(len, self.layers))
-        method = type(next(iter(self.removals.values()))).__name__
-        what = "tokens" if self.pooling == "tokens" else f"the {self.pooling} token of each sequence"
-        what = "the mean of each sequence" if self.pooling == "mean" else what
-        lines = [f"{method} in {len(self.removals)} layers, fitted on {what}"]
+        kinds = ", ".join(sorted({type(remover).__name__ for remover in self.removals.values()}))
+        lines = [f"{kinds} in {len(self.removals)} layers, fitted on rows of kind {self.pooling!r}"]
         for name, remover in self.removals.items():
-            removed = f"{remover.n_removed_} of {remover.removal_.ambient} directions removed{remover.strength_note}"
-            lines.append(f"  {name:<{width}}  {removed}")
+            lines.append(f"  {name}: {remover.n_removed_} of {remover.removal_.ambient} directions removed")
         return "\n".join(lines)
 
     __repr__ = __str__
 
 
-#: Metadata of a file; removers check their own part.
-_LAYERS = {"pooling": str, "layers": [{"name": str, "place": [(str, int)], "removal": {"method": str}}]}
-
-
-def _require_layers(metadata: dict[str, Any]) -> None:
-    require_kinds(metadata, _LAYERS, "the metadata")
-    layers = metadata["layers"]
-    if len(layers) > MAX_LAYERS or len({layer["name"] for layer in layers}) < len(layers):
-        raise ValueError(f"its {len(layers):,} layers have the same name, or are too many")
-    if metadata["pooling"] not in ("tokens", "mean", "first", "last"):
-        raise ValueError(f"the pooling is {metadata['pooling']!r}")
-
-
-def _of_layer(arrays: Mapping[str, Any], number: int) -> dict[str, Any]:
-    """The arrays of one layer, by the names that a removal gives them."""
-    start = f"{number}."
-    return {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
+def _sample(values: Array, max_rows: int, rng: np.random.Generator) -> BoolArray:
+    """Mask of rows drawn at random, as many of each value."""
+    classes, codes = np.unique(values, return_inverse=True)
+    chosen = np.zeros(len(values), dtype=bool)
+    for code in range(len(classes)):
+        rows = np.flatnonzero(codes == code)
+        chosen[rng.choice(rows, min(len(rows), max(1, max_rows // len(classes))), replace=False)] = True
+    return chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -437,8 +655,6 @@ class ScrubbingReport:
     perplexity_before, perplexity_after : of the next token, for causal language models, else None.
     tokens : tokens that were predicted.
     rows : rows on which the probes were trained and tested.
-    cosine : mean cosine between the last hidden states of a token before and after, for models without logits; None if
-        they return no ``last_hidden_state`` either.
     """
 
     layers: tuple[LayerLeakage, ...]
@@ -447,44 +663,24 @@ class ScrubbingReport:
     perplexity_after: float | None
     tokens: int
     rows: int
-    cosine: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, ready for JSON."""
         layers = [
             {"layer": one.layer, "before": one.before.to_dict(), "after": one.after.to_dict()} for one in self.layers
         ]
-        return {
-            "layers": layers,
-            "kl": self.kl,
-            "perplexity_before": self.perplexity_before,
-            "perplexity_after": self.perplexity_after,
-            "tokens": self.tokens,
-            "rows": self.rows,
-            "cosine": self.cosine,
-        }
+        return {**asdict(self), "layers": layers}
 
     def __str__(self) -> str:
-        width = max([len(one.layer) for one in self.layers] + [5])
         chance = next((one.before.chance for one in self.layers if isinstance(one.before, Leakage)), None)
-        what = "R²" if chance is None else f"balanced accuracy in %, chance {100 * chance:.1f}; log loss after"
-        lines = [f"linear probes by layer ({what}; {self.rows:,} rows)"]
-        lines.append(f"{'layer':<{width}}  before   after" + ("" if chance is None else "  loss / chance"))
-        for one in self.layers:
-            after = one.after
-            loss = f"  {after.loss:.3f} / {after.chance_loss:.3f}" if isinstance(after, Leakage) else ""
-            lines.append(f"{one.layer:<{width}}  {_score(one.before)}  {_score(after)}{loss}")
+        what = "R²" if chance is None else f"balanced accuracy in %, chance {100 * chance:.1f}"
+        wide = max(len(one.layer) for one in self.layers)
+        lines = [f"linear probes by layer ({what}; {self.rows:,} rows)", f"{'layer':<{wide}}  before   after"]
+        lines += [f"{one.layer:<{wide}}  {_score(one.before)}  {_score(one.after)}" for one in self.layers]
         if self.kl is not None:
             lines.append(f"KL divergence of the output from the original: {self.kl:.4g} nats")
-        elif self.cosine is not None:
-            lines.append(f"mean cosine between last hidden states before and after: {self.cosine:.3f} (no logits)")
-        else:
-            lines.append("no logits and no last hidden states: what the removal costs was not measured")
         if self.perplexity_before is not None:
-            lines.append(
-                f"perplexity: {self.perplexity_before:.2f} before, {self.perplexity_after:.2f} after "
-                f"({self.tokens:,} tokens)"
-            )
+            lines.append(f"perplexity: {self.perplexity_before:.2f} before, {self.perplexity_after:.2f} after")
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -494,159 +690,36 @@ def _score(measured: Leakage | NumericLeakage) -> str:
     return f"{measured.r2:6.3f}" if isinstance(measured, NumericLeakage) else f"{100 * measured.accuracy:6.1f}"
 
 
-def _measure(
-    scrubbing: Scrubbing,
-    model: Any,
-    batches: Iterable[Mapping[str, Any]],
-    concept: Any,
-    max_rows: int,
-    random_state: Any,
-) -> ScrubbingReport:
-    """See `Scrubbing.measure`."""
-    require("Measuring a network needs", "torch")
-    if isinstance(max_rows, bool) or not isinstance(max_rows, int) or max_rows < 10:
-        raise InputError(f"max_rows is a whole number of 10 or more; got {max_rows!r}.")
-    if not scrubbing.removals:
-        raise InputError("There are no removals to measure: no layer was scrubbed, or all were folded.")
-    rng = np.random.default_rng(random_state)
-    first = next(iter(scrubbing.removals.values()))
-    numbers = getattr(first, "concept_type", "class") == "continuous"
-    missing = getattr(first, "missing_concept", None)
-    labelled = Batches(batches, concept, pooling=scrubbing.pooling, missing=missing, device=device_of(model))
-    sample = _Sample(Survey.of(labelled, numbers=numbers), max_rows, rng, numbers=numbers)
-    output = _OutputSums()
-    with evaluating(model):
-        for batch in labelled:
-            chosen = sample.of_batch(batch)
-            before = _run(model, scrubbing, batch, chosen, sample.before, clean=False)
-            after = _run(model, scrubbing, batch, chosen, sample.after, clean=True)
-            output.add(model, batch, before, after)
-    seed = int(rng.integers(2**31))
-    clusters = sample.sequences if scrubbing.pooling == "tokens" else None
-    kind: Any = "continuous" if numbers else "class"
-
-    def probe(rows: list[Any]) -> Leakage | NumericLeakage:
-        measured: Leakage | NumericLeakage = leakage(
-            np.concatenate(rows), sample.labels, concept_type=kind, clusters=clusters, random_state=seed
-        )
-        return measured
-
-    layers = tuple(
-        LayerLeakage(layer, probe(sample.before[layer]), probe(sample.after[layer])) for layer in scrubbing.layers
-    )
-    return ScrubbingReport(layers, *output.results(), len(sample.labels), output.cosine)
-
-
-class _Sample:
-    """Rows drawn at random, as many of each class, and what each layer makes of them."""
-
-    def __init__(self, survey: Survey, max_rows: int, rng: np.random.Generator, *, numbers: bool):
-        counts = {None: survey.rows}
-        if not numbers:
-            counts = dict.fromkeys(survey.classes(0), 0)
-            for (value, _), count in survey.groups.items():
-                counts[value] += count
-        each = max(1, max_rows // len(counts))
-        self._chosen = {
-            value: np.sort(rng.choice(count, min(count, each), replace=False)) for value, count in counts.items()
-        }
-        self._passed = dict.fromkeys(counts, 0)
-        self._numbers = numbers
-        self._labels: list[Array] = []
-        self._sequences: list[IntArray] = []
-        self.before: dict[str, list[Any]] = defaultdict(list)
-        self.after: dict[str, list[Any]] = defaultdict(list)
-
-    def of_batch(self, batch: Batch) -> BoolArray:
-        """Which rows of a batch are in the sample, (m,); batches come in their order."""
-        taken = np.zeros(len(batch), dtype=bool)
-        for value, chosen in self._chosen.items():
-            where = np.arange(len(batch)) if self._numbers else np.flatnonzero(batch.concept == value)
-            start = self._passed[value]
-            self._passed[value] = start + len(where)
-            inside = chosen[np.searchsorted(chosen, start) : np.searchsorted(chosen, start + len(where))] - start
-            taken[where[inside]] = True
-        self._labels.append(batch.concept[taken])
-        self._sequences.append(batch.sequence[taken])
-        return taken
-
-    @property
-    def labels(self) -> Array:
-        """Concept of each row."""
-        return np.concatenate(self._labels)
-
-    @property
-    def sequences(self) -> IntArray:
-        """Sequence of each row."""
-        return np.concatenate(self._sequences)
-
-
-def _run(
-    model: Any, scrubbing: Scrubbing, batch: Batch, chosen: BoolArray, into: dict[str, list[Any]], *, clean: bool
-) -> Any:
-    """Output of the model, scrubbed if `clean`; the chosen rows of every layer are put into the lists `into`."""
-    import torch
-
-    def keep(layer: str) -> Any:
-        def note(_module: Any, _inputs: Any, returned: Any) -> None:
-            rows = batch.rows(tensor_at(returned, scrubbing.places[layer], layer), layer)
-            into[layer].append(to_numpy(rows[torch.from_numpy(chosen).to(rows.device)]))
-
-        return note
-
-    with scrubbing.attach(model) if clean else nullcontext(), ExitStack() as hooks, torch.no_grad():
-        for layer in scrubbing.layers:
-            hooks.callback(find_module(model, layer).register_forward_hook(keep(layer)).remove)
-        return model(**batch.inputs)
-
-
 class _OutputSums:
-    """Sums of divergences and of log probabilities over tokens, or over sequences for logits of sequences.
-
-    For models without logits, sums of cosines between last hidden states.
-    """
+    """Sums of divergences over tokens, or sequences for logits of sequences, and of log probabilities of tokens."""
 
     def __init__(self) -> None:
         self._divergence, self._places = 0.0, 0
-        self._cosines, self._states = 0.0, 0
         self._losses, self._tokens = np.zeros(2), 0
-        self._causal: bool | None = None
 
     def add(self, model: Any, batch: Batch, before: Any, after: Any) -> None:
         """Add a batch."""
-        first, second = _logits(before), _logits(after)
-        if first is None or second is None:
-            self._add_states(model, batch, before, after)
+        import torch
+
+        first, second = (getattr(output, "logits", None) for output in (before, after))
+        if first is None or second is None or first.ndim not in (2, 3):
             return
-        if self._causal is None:
-            self._causal = _is_causal(model, batch, first)
-        mask = _output_mask(model, batch, tuple(first.shape[:-1]))
-        ids = batch.inputs.get("input_ids")
-        for log_p, log_q, counts, number in _by_sequence(first, second, mask):
+        # Logits of a decoder are of tokens of its own.
+        tokens = batch.mask if batch.mask is not None and first.shape[:-1] == batch.mask.shape else None
+        config, ids = getattr(model, "config", None), batch.inputs.get("input_ids")
+        generates = getattr(model, "can_generate", bool)() and not getattr(config, "is_encoder_decoder", False)
+        for number in range(len(first)):  # one sequence at a time: all at once may take gigabytes
+            kept = slice(None) if tokens is None else torch.from_numpy(tokens[number])
+            log_p, log_q = (
+                one[number].double().reshape(-1, one.shape[-1])[kept].log_softmax(-1).cpu() for one in (first, second)
+            )
             possible = log_p > -math.inf  # forbidden tokens have logit -inf, and 0 · log 0 is 0
             self._divergence += float((log_p[possible].exp() * (log_p - log_q)[possible]).sum())
             self._places += len(log_p)
-            if self._causal and ids is not None:
-                tokens = ids[number][counts][1:, None]
-                losses = [-float(log[:-1].gather(1, tokens).sum()) for log in (log_p, log_q)]
-                self._losses += losses
-                self._tokens += len(tokens)
-
-    def _add_states(self, model: Any, batch: Batch, before: Any, after: Any) -> None:
-        import torch
-
-        first, second = (_entry(output, "last_hidden_state") for output in (before, after))
-        if first is None or second is None:
-            return
-        cosines = torch.cosine_similarity(first.double(), second.double(), dim=-1)
-        cosines = cosines[torch.from_numpy(_output_mask(model, batch, tuple(cosines.shape))).to(cosines.device)]
-        self._cosines += float(cosines.sum())
-        self._states += cosines.numel()
-
-    @property
-    def cosine(self) -> float | None:
-        """Mean cosine between last hidden states; None if there are none."""
-        return self._cosines / self._states if self._states else None
+            if generates and tokens is not None and ids is not None:
+                following = ids[number].cpu()[kept][1:, None]
+                self._losses += [-float(log[:-1].gather(1, following).sum()) for log in (log_p, log_q)]
+                self._tokens += len(following)
 
     def results(self) -> tuple[float | None, float | None, float | None, int]:
         """Mean divergence, perplexity before and after, and tokens that were predicted."""
@@ -655,62 +728,3 @@ class _OutputSums:
             return kl, None, None, 0
         before, after = (math.exp(min(loss / self._tokens, 700.0)) for loss in self._losses)
         return kl, before, after, self._tokens
-
-
-def _output_mask(model: Any, batch: Batch, shape: tuple[int, ...]) -> BoolArray:
-    """Places of the output that are not padding. Those of a decoder are tokens of its own, not of `input_ids`."""
-    given, mask = batch.inputs, batch.mask
-    decodes = bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
-    if any(name.startswith("decoder_") for name in given) or (decodes and "labels" in given):
-        own, labels = given.get("decoder_attention_mask"), given.get("labels")
-        mask = None
-        if own is not None:
-            mask = np.asarray(to_numpy(own) != 0)
-        elif labels is not None:
-            mask = np.asarray(to_numpy(labels) != IGNORED)
-    return mask if mask is not None and mask.shape == shape else np.ones(shape, dtype=bool)
-
-
-def _by_sequence(
-    first: torch.Tensor, second: torch.Tensor, mask: BoolArray
-) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]]:
-    """Log probabilities (m, V) of the places that count, one sequence at a time: all at once may take gigabytes."""
-    import torch
-
-    counts = torch.from_numpy(mask.reshape(len(mask), -1)).to(first.device)
-    for number, (one, other) in enumerate(zip(first, second, strict=True)):
-        places = counts[number]
-        rows = (logits.reshape(len(places), -1)[places].double() for logits in (one, other))
-        log_p, log_q = (torch.log_softmax(row, dim=-1) for row in rows)
-        yield log_p, log_q, places, number
-
-
-def _logits(output: Any) -> torch.Tensor | None:
-    return _entry(output, "logits")
-
-
-def _entry(output: Any, name: str) -> torch.Tensor | None:
-    """A tensor by sequence, or by token, that a model returned under this name; None if there is none."""
-    tensor = output.get(name) if isinstance(output, Mapping) else getattr(output, name, None)
-    return tensor if getattr(tensor, "ndim", 0) in (2, 3) else None
-
-
-def _is_causal(model: Any, batch: Batch, logits: torch.Tensor) -> bool:
-    """Whether logits predict the next token: another last token leaves those of earlier ones as they are."""
-    import torch
-
-    ids, mask = batch.inputs.get("input_ids"), batch.mask
-    if ids is None or mask is None or tuple(logits.shape[:2]) != mask.shape or logits.ndim != 3:
-        return False
-    longest = int(mask.sum(1).argmax())
-    last = int(np.flatnonzero(mask[longest])[-1])
-    if mask[longest].sum() < 2 or int(ids.max()) >= logits.shape[-1]:
-        return False
-    changed = ids.clone()
-    changed[longest, last] = (changed[longest, last] + 1) % logits.shape[-1]
-    with torch.no_grad():
-        other = _logits(model(**{**batch.inputs, "input_ids": changed}))
-    assert other is not None
-    earlier = torch.tensor(mask[longest], device=logits.device)
-    earlier[last] = False
-    return bool(torch.allclose(logits[longest][earlier], other[longest][earlier], rtol=1e-4, atol=1e-4))
