@@ -50,9 +50,7 @@ loss; distributions of other shape about the same mean may still give an accurac
 {outputs}
 
 The last row is what a removal of as many directions costs by itself: its labels are those of other tokens, at random.
-The removals after norms can be folded: all {folded} of them went into weights, {remaining} stayed hooks, and logits of
-the folded network differ from those of the hooked one by {difference:.0e} of the largest. Probes after the norms fall
-from {norms_before:.0f} % on average to {norms_after:.0f} %; the highest is {norms_most:.0f} %, in `{norms_layer}`.
+Probes after the norms fall from {norms_before:.0f} % on average to {norms_after:.0f} %; the highest is {norms_most:.0f} %, in `{norms_layer}`.
 
 ## Beside concept-erasure
 
@@ -125,9 +123,6 @@ def page(found: dict[str, Any]) -> str:
         g_fresh=large["fresh"],
         gpt2=accuracy_table(large["layers"]),
         outputs="\n".join(outputs),
-        folded=found["norms"]["folded"],
-        remaining=found["norms"]["remaining"] or "none",
-        difference=found["norms"]["difference"],
         norms_before=100 * np.mean([line["before"] for line in norms]),
         norms_after=100 * np.mean([line["after"] for line in norms]),
         norms_most=100 * most["after"],

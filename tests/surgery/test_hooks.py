@@ -62,7 +62,7 @@ class TestAttach:
     def test_the_hook_is_gone_after_an_exception(self, model, x):
         plain = model(x)
         with pytest.raises(KeyError), surgery.attach(model, "body", REMOVAL):
-            raise KeyError(float((model(x) - plain).abs().max()))
+            raise KeyError(model(x))
         assert torch.equal(model(x), plain)
 
     @pytest.mark.parametrize("shape", [(6,), (1, 6), (0, 6), (2, 3, 4, 6)])
