@@ -222,7 +222,8 @@ def _write_torch(like: Any, weight: FloatArray, bias: FloatArray) -> Any:
     if _is_conv1d(like):
         layer, weight = copy.deepcopy(like), weight.T
     else:
-        layer = torch.nn.Linear(*weight.shape[::-1], device="meta", dtype=old.dtype).to_empty(device=old.device)
+        n_out, n_in = weight.shape
+        layer = torch.nn.Linear(n_in, n_out, device="meta", dtype=old.dtype).to_empty(device=old.device)
         layer.requires_grad_(old.requires_grad).train(like.training)
     with torch.no_grad():
         layer.weight.copy_(torch.from_numpy(np.ascontiguousarray(weight)).to(old.dtype))

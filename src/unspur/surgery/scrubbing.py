@@ -201,7 +201,7 @@ def _refuse_shuffling(batches: Any) -> None:
 
     if not isinstance(batches, DataLoader) or isinstance(batches.dataset, IterableDataset):
         return
-    sampler = batches.sampler if batches.batch_sampler is None else batches.batch_sampler
+    sampler: Any = batches.sampler if batches.batch_sampler is None else batches.batch_sampler
     while hasattr(sampler, "sampler"):
         sampler = sampler.sampler
     if type(sampler) is not SequentialSampler:
@@ -343,11 +343,11 @@ def fit_sums(remover: Any, survey: Survey, visits: Iterator[tuple[Batch, Any]]) 
     total, seen = None, ""
     for batch, rows in visits:
         n = len(batch.concept)
-        codes = np.zeros(n, dtype=np.intp) if numbers else np.searchsorted(classes, batch.concept)
+        codes = np.zeros(n, dtype=np.intp) if numbers else np.asarray(np.searchsorted(classes, batch.concept))
         targets = batch.concept[None].astype(np.float64) if numbers else _indicators(codes, len(classes))
         main = np.zeros(n, dtype=np.intp)
         if task and batch.y is not None:
-            main = np.searchsorted(task, batch.y)
+            main = np.asarray(np.searchsorted(task, batch.y))
             targets = np.concatenate([targets, _indicators(main, len(task))])
         weight = np.ones(n) if weights is None else weights[codes, main]
         labels = RowLabels(targets, np.zeros(n, dtype=np.intp), weight, 0)
