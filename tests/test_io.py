@@ -125,10 +125,10 @@ def test_a_folder_of_parts_with_a_column_of_vectors_is_a_table(frame, tmp_path):
 
 
 def test_parquet_goes_through_in_batches_and_keeps_types(frame, tmp_path, monkeypatch):
-    monkeypatch.setattr(io, "BATCH_ROWS", 7)
+    monkeypatch.setattr(io, "BATCH_BYTES", 500)
     path = write(frame.assign(day=pd.Timestamp("2024-01-01")), tmp_path / "rows.parquet")
     apart = (*APART, "day")
-    assert [len(batch) for batch in read_batches(path, apart)] == [7] * 8 + [4]
+    assert len(list(read_batches(path, apart))) > 3
     with writing(tmp_path / "out.parquet") as put:
         for batch in read_batches(path, apart):
             put(batch)

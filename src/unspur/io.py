@@ -30,8 +30,8 @@ from unspur.exceptions import InputError, NotFiniteError
 CSV, PARQUET = (".csv", ".csv.gz"), (".parquet", ".pq")
 READABLE = (*CSV, *PARQUET, ".npz", ".npy")
 WRITABLE = (".csv", *PARQUET, ".npz", ".npy")
-#: Rows of a Parquet file that are read at a time where a command goes through it.
-BATCH_ROWS = 65_536
+#: Bytes of a Parquet file that are read at a time where a command goes through it.
+BATCH_BYTES = 2**25
 
 
 @dataclass(frozen=True)
@@ -188,8 +188,10 @@ def read_batches(
         from pyarrow import Table as ArrowTable
 
         for file in _parquet_files(path):
-            for batch in file.iter_batches(BATCH_ROWS):
-                if batch.num_rows:
+            for i in range(file.num_row_groups):  # all at once, they would all be in memory
+                group = file.metadata.row_group(i)
+                rows = max(1, BATCH_BYTES * group.num_rows // max(1, group.total_byte_size))
+                for batch in file.iter_batches(rows, row_groups=[i]):
                     table = _from_arrow(path, ArrowTable.from_batches([batch]), apart, features, guess=False)
                     yield _checked(table, apart)
 
@@ -419,7 +421,7 @@ def _parquet_writer(path: Path) -> Iterator[Callable[[Table], None]]:
         order = [one.name for one in there]
         arrow = arrow.select(sorted(arrow.column_names, key=lambda name: [*order, name].index(name)))
         if not writers:
-            writers.append(parquet.ParquetWriter(path, arrow.schema))
+            writers.append(parquet.ParquetWriter(path, arrow.schema, use_dictionary=False))
         writers[0].write_table(arrow.cast(writers[0].schema))
 
     try:

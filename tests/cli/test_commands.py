@@ -144,6 +144,13 @@ def test_unknown_concepts_and_clusters(frames, tmp_path):
     assert load(tmp_path / "m.safetensors").remover_.concept_classes_ == ("0", "1")
 
 
+def test_a_feature_that_numbers_the_rows_is_noted(frames, tmp_path):
+    frames["train"].drop(columns="id").assign(number=range(800)).to_csv(tmp_path / "rows.csv", index=False)
+    fit = ["fit", tmp_path / "rows.csv", *TWO, "--output", tmp_path / "m.safetensors"]
+    assert "pass --ignore number" in noted(*fit)
+    assert noted(*fit, "--force", "--ignore", "number") == ""
+
+
 def test_several_concepts(frames, tmp_path):
     frame = frames["train"].assign(season=np.array(["spring", "summer", "winter"])[np.arange(800) % 3])
     frame.to_parquet(tmp_path / "rows.parquet")

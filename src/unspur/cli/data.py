@@ -108,8 +108,8 @@ def read_parts(rows: RowOptions, model: Any = None, more: Sequence[str] = ()) ->
             table = as_fitted(model, table)
         cluster = rows.cluster if rows.cluster in table.columns else None
         parts[split] = Part(_checked(table, rows), rows.task, rows.concept, cluster)
-    if "training" in parts and model is None:
-        _note_unknown_concepts(parts["training"])
+    if model is None:
+        _note_oddities(parts["training"])
     return parts
 
 
@@ -169,10 +169,17 @@ def _checked(table: Table, rows: RowOptions) -> Table:
     return table
 
 
-def _note_unknown_concepts(part: Part) -> None:
+def _note_oddities(part: Part) -> None:
+    """Note rows without a concept, and features that number the rows."""
+    import numpy as np
+
     for name in part.concept:
         if missing := int(part.table.column(name).isna().sum()):
             note(f"{missing:,} of {len(part):,} rows have no {name}; they are left out of its fit.")
+    for name in part.table.features or ():
+        values = part.table.X[name].to_numpy()
+        if np.array_equal(values, np.round(values)) and len(np.unique(values)) == len(values):
+            note(f"The feature {name} has another whole number in every row. If it is an id, pass --ignore {name}.")
 
 
 def with_test_rows(parts: dict[str, Part], seed: int) -> dict[str, Part]:

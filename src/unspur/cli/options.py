@@ -95,7 +95,7 @@ class RowOptions:
     @property
     def columns(self) -> tuple[str, ...]:
         """Columns that are labels or say which rows belong together."""
-        return (self.task,) * bool(self.task) + self.concept + (self.cluster,) * bool(self.cluster)  # type: ignore
+        return tuple(name for name in (self.task, *self.concept, self.cluster) if name)
 
     def words(self, **changed: Any) -> list[str]:
         """These options, as other commands take them; `changed` replaces some."""

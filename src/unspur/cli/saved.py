@@ -60,7 +60,9 @@ def _tables(
             empty = False
             yield replace(chosen, columns=chosen.columns.drop(columns=list(ignore)))
     if empty:
-        raise InputError(f"{file} has no row where {' and '.join('='.join(pair) for pair in where)}.")
+        raise InputError(
+            f"{file} has no rows{' where ' * bool(where)}{' and '.join('='.join(pair) for pair in where)}."
+        )
 
 
 @click.command()
