@@ -44,7 +44,7 @@ ADAPTERS = {
     "surgery/modules.py": {"torch"},
 }
 #: Libraries that are not declared, and where they come from.
-BROUGHT = {"cloudpickle": "dask"}
+BROUGHT = {"cloudpickle": "dask", "markupsafe": "jinja2"}
 
 
 def python(*arguments: str, check: bool = True, **options) -> subprocess.CompletedProcess:
@@ -69,7 +69,7 @@ def loaded(code: str) -> set[str]:
 def test_importing_brings_in_nothing_heavy(tally):
     line = tally("libraries of extras that importing does not load")
     assert loaded("import jinja2") == {"jinja2"}  # it would be seen
-    own = loaded("from unspur import *") - loaded("import sklearn.utils")  # which takes pandas where there is one
+    own = loaded("from unspur import *") - loaded("import sklearn.linear_model")  # takes pandas
     for found in (loaded("import unspur"), own):
         line.trials(len(HEAVY), len(HEAVY) - len(found))
         assert line.all_survived, found
@@ -167,7 +167,7 @@ def test_nothing_is_declared_in_vain(tally):
     used = {found.library for text in sources().values() for found in foreign(text)}
     used_packages = set().union(*map(packages, used))
     for one in declared():
-        line.trial(one.name in used_packages)
+        line.trial(one.name in used_packages | {"distributed"})  # with which a Dask cluster is opened
         assert line.all_survived, f"{one.name} ({one.extra}) is declared and never imported"
     assert "pooch" not in used_packages  # so it would have been seen
 

@@ -14,7 +14,6 @@ EXTRAS = {
     "jinja2": "report",
     "matplotlib": "report",
     "pyarrow": "data",
-    "cloudpickle": "dask",
     "dask": "dask",
     "distributed": "dask",
     "datasets": "encoders",

@@ -120,14 +120,14 @@ def fitted(method: str, train: Part, validation: Part | None, *, seed: int, verb
     from unspur import RobustClassifier
     from unspur.removers import REMOVERS
 
-    kind = REMOVERS["JSE" if method == RECOMMENDED else method]
-    model = kind()
+    name = "JSE" if method == RECOMMENDED else method
+    model = REMOVERS[name]()
     model.set_params(**_settings(model, {"random_state": seed, "verbose": verbose, **options}))
     if method == RECOMMENDED:
         model = RobustClassifier(model, random_state=seed)
         if isinstance(options["cv"], int):
             model.set_params(cv=options["cv"])
-    with warnings_as_notes():
+    with warnings_as_notes(), REMOVERS.named_errors(name):
         return fit_on(model, train, validation)
 
 
