@@ -14,10 +14,10 @@ SOURCE = Path(unspur.__file__).parent
 #: Layers from the bottom up; a module may import from its own layer and from those below.
 LAYERS = [
     ("_version", "_typing", "exceptions", "_resources", "_arrays", "_text"),
-    ("_files", "_extras", "_reading", "_registry"),
+    ("_files", "_extras", "_registry"),
     ("subspace", "rows", "labels", "clusters"),
     ("solvers",),
-    ("_validation", "options"),
+    ("_validation",),
     ("_data",),
     ("criteria",),
     ("trace",),

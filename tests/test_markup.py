@@ -58,7 +58,8 @@ def test_a_table_is_escaped_and_says_what_the_text_says(kind):
     text = found._repr_html_()
     read = Reader(text)
     assert not read.open
-    assert read.tags <= {"table", "caption", "thead", "tbody", "tr", "th", "td", "ul", "li"}
+    assert "table" in read.tags
+    assert "script" not in read.tags
     assert "<script>" in f"{getattr(found, 'name', '')}{found}"  # control
     assert "&lt;script&gt;" in text
     assert any(" ".join(wanted.split()) in " ".join(cell.split()) for cell in read.cells)

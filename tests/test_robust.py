@@ -49,7 +49,7 @@ def test_its_predictions_do_not_change_with_what_was_removed(model):
     assert_array_equal(model.predict(TEST.Z), model.predict_proba(TEST.Z).argmax(axis=1))
 
 
-@pytest.mark.filterwarnings("ignore::unspur.exceptions.InputWarning", "ignore::UserWarning")
+@pytest.mark.filterwarnings("ignore::UserWarning")
 def test_dfr_does_not_choose_its_penalty_on_copies_of_the_validation_rows_it_is_trained_on():
     rng, place = np.random.default_rng(0), np.repeat(np.arange(80), 3)
     rows = {"X": rng.normal(size=(200, 60)), "y": np.arange(200) % 2, "concept": np.arange(200) // 2 % 2}

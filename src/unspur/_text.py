@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import textwrap
-from dataclasses import dataclass
-from html import escape
 
 WIDTH = 80
 #: Characters that a message quotes from another library or from a file.
@@ -45,25 +43,3 @@ def filled(text: str, indent: str = "", further: str | None = None, width: int =
     return textwrap.fill(
         text, width, initial_indent=indent, subsequent_indent=further, break_long_words=False, break_on_hyphens=False
     )
-
-
-@dataclass(frozen=True, slots=True)
-class MarkupTable:
-    """A table with a caption, a header for each column and each row (its first cell), and notes below it."""
-
-    caption: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    notes: tuple[str, ...] = ()
-
-    def html(self) -> str:
-        """A table element, and a list of notes."""
-        head = "".join(f'<th scope="col">{escape(name)}</th>' for name in self.columns)
-        body = "".join(
-            f'<tr><th scope="row">{escape(first)}</th>{"".join(f"<td>{escape(cell)}</td>" for cell in others)}</tr>'
-            for first, *others in self.rows
-        )
-        notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes)
-        caption = f"<caption>{escape(self.caption)}</caption>"
-        below = f"<ul>{notes}</ul>" if notes else ""
-        return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}"

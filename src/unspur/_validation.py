@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Integral, Real
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -18,12 +16,10 @@ from sklearn.utils.validation import validate_data
 from unspur._arrays import is_instance, require_dense, to_numpy
 from unspur._text import brief
 from unspur._typing import Array, FloatArray
-from unspur.exceptions import ArgumentError, InputError, NotFiniteError
+from unspur.exceptions import InputError, NotFiniteError
 from unspur.labels import is_frame
 from unspur.rows import RowLabels, RowSource, backend_of, rows_of
 from unspur.solvers.statistics import count_not_finite
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 BALANCE: list[Any] = [StrOptions({"none", "concept", "main", "group"})]
 MISSING: list[Any] = [None, str, Real, Options(bool, {True, False})]
@@ -214,21 +210,3 @@ def restore_on_failure(estimator: BaseEstimator) -> Iterator[None]:
         vars(estimator).clear()
         vars(estimator).update(before)
         raise
-
-
-def keyword_only_after_y(method: F) -> F:
-    """Decorate a method of X, y and keywords: a third positional argument raises an error that names its keyword."""
-    named = [p.name for p in inspect.signature(method).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    third = named[0] if named else "concept"
-
-    @functools.wraps(method)
-    def checked(self: Any, *given: Any, **keywords: Any) -> Any:
-        if len(given) > 2:
-            call = f"{type(self).__name__}.{method.__name__}"
-            raise ArgumentError(
-                f"{call} takes X and y in order and all else by name; it got {len(given)} arguments in order. If the "
-                f"third is the {third.replace('_', ' ')}, write {method.__name__}(X, y, {third}=...)."
-            )
-        return method(self, *given, **keywords)
-
-    return cast(F, checked)

@@ -1,16 +1,12 @@
 """All errors and warnings of the package.
 
-Errors derive from `UnspurError`, and those about the data given from `InputError`, which is a ValueError as well.
-
-Every message says what was seen, what is needed and what to do. The facts in it are the `fields` of the error, such as
-``error.fields["label"]``. A field may be a `Parameter`: ``str(error)`` names it as in Python, ``cv=5``, and the command
-line, through `format`, as an option, ``--cv 5``.
+Errors derive from `UnspurError`, and those about the data given from `InputError`, which is a ValueError as well. Every
+message says what was seen, what is needed and what to do, and names parameters as they are spelled in Python and, with
+two dashes, on the command line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -20,64 +16,7 @@ if TYPE_CHECKING:
         """A solver stopped before its tolerance; the message says why and what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """A parameter that a message names, with the value to pass, if any."""
-
-    name: str
-    value: Any = None
-
-    def __str__(self) -> str:
-        return f"{self.name}={'' if self.value is None else repr(self.value)}"
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """A sentence with fields in braces; without fields, braces are plain text."""
-
-    template: str
-    fields: Mapping[str, Any] = field(default_factory=dict)
-
-    def format(self, parameter: Callable[[Parameter], str] = str) -> str:
-        """The sentence, with parameters formatted by `parameter`."""
-        if not self.fields:
-            return self.template
-        return self.template.format_map({name: _formatted(value, parameter) for name, value in self.fields.items()})
-
-    def __str__(self) -> str:
-        return self.format()
-
-
-def _formatted(value: Any, parameter: Callable[[Parameter], str]) -> Any:
-    if isinstance(value, Message):
-        return value.format(parameter)
-    return parameter(value) if isinstance(value, Parameter) else value
-
-
-class WithFields(Exception):  # noqa: N818 — a warning may be one as well
-    """An error or a warning with fields.
-
-    Parameters
-    ----------
-    message : the text, or a template with the names of the fields in braces.
-    **fields : facts: numbers, names, parameters to pass, and parts of the message that have such.
-    """
-
-    def __init__(self, message: str = "", **fields: Any):
-        self.message = Message(message, fields)
-        super().__init__(str(self.message))
-
-    @property
-    def fields(self) -> Mapping[str, Any]:
-        """The facts in the message."""
-        return self.message.fields
-
-    def format(self, parameter: Callable[[Parameter], str]) -> str:
-        """The message, with parameters formatted by `parameter`."""
-        return self.message.format(parameter)
-
-
-class UnspurError(WithFields):
+class UnspurError(Exception):
     """Base of all errors raised on purpose by this package."""
 
 
@@ -93,20 +32,12 @@ class LabelError(InputError):
     """A label column has the wrong length, kind or number of classes."""
 
 
-class ArgumentError(InputError, TypeError):
-    """A keyword-only argument was passed positionally, or is missing."""
-
-
 class GroupSizeError(InputError):
     """A group (main, concept) has too few rows for what is asked."""
 
 
 class MissingExtraError(InputError, ImportError):
     """A library that is installed only if asked for is needed; the message has the command that installs it."""
-
-
-class EmptySubspaceError(UnspurError, ValueError):
-    """A projection onto a subspace without any direction was asked for."""
 
 
 class ArtifactError(UnspurError, ValueError):
@@ -145,12 +76,8 @@ class IllConditionedWarning(UserWarning):
     """Separating concept and task amplifies noise, or rounding of the cleaned rows reveals the concept."""
 
 
-class FewRowsWarning(WithFields, UserWarning):
+class FewRowsWarning(UserWarning):
     """Validation rows are too few to test on, so they were pooled with the training rows."""
-
-
-class InputWarning(WithFields, UserWarning):
-    """The input is valid but probably not what was meant."""
 
 
 class NoErrorsWarning(UserWarning):
@@ -165,7 +92,7 @@ class UsedRowsWarning(UserWarning):
     """A certificate is measured on rows that the removal was fitted on, so it is too optimistic."""
 
 
-class ClusterWarning(WithFields, UserWarning):
+class ClusterWarning(UserWarning):
     """Rows are not independent: some are duplicates, or a group lies in few clusters; the message says more."""
 
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from unspur._arrays import to_numpy
+from unspur._arrays import to_numpy, to_python
 from unspur._text import brief, counted
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError, LabelError
@@ -343,3 +343,11 @@ def joint_label(labels: Sequence[ClassLabel]) -> ClassLabel:
     codes = np.ravel_multi_index(tuple(label.codes for label in labels), shape)
     name = ", ".join(label.name for label in labels)
     return ClassLabel(codes, present, tuple(product(*(label.classes for label in labels))), name)
+
+
+def storable(value: Any) -> Any:
+    """A class, or nested tuples of classes, for JSON; what it has no word for becomes text."""
+    if isinstance(value, tuple | list):
+        return [storable(item) for item in value]
+    value = to_python(value)
+    return value if value is None or isinstance(value, str | int | float) else str(value)

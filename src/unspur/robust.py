@@ -25,7 +25,6 @@ from unspur._validation import (
     MISSING,
     checked_weights,
     generator,
-    keyword_only_after_y,
     restore_on_failure,
 )
 from unspur.certificate import Certificate
@@ -40,7 +39,7 @@ from unspur.clusters import (
 from unspur.exceptions import InputError, UsedRowsWarning
 from unspur.heads import HEADS, GroupWeighted
 from unspur.heads.base import Head, HeadData, LinearClassifier, decode_head_arguments, with_duplicates_as_clusters
-from unspur.options import storable
+from unspur.labels import storable
 from unspur.removers import JSE, Remover, read_saved
 from unspur.removers.base import output_of, plain_parameters
 from unspur.rows import backend_of, to_host
@@ -130,7 +129,6 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
         self.missing_concept = missing_concept
         self.random_state = random_state
 
-    @keyword_only_after_y
     def fit(
         self,
         X: Array,

@@ -13,7 +13,7 @@ import scipy.linalg
 
 from unspur._arrays import by_rows, exact_products, is_tensor, to_device_like
 from unspur._typing import Array, FloatArray
-from unspur.exceptions import EmptySubspaceError, InputError
+from unspur.exceptions import InputError
 
 #: Share of its length outside a span up to which a direction counts as inside.
 MAX_LENGTH_OUTSIDE_SHARE = 1e-8
@@ -79,9 +79,9 @@ class Subspace:
         return int(self.basis.shape[1])
 
     def require_directions(self) -> None:
-        """Raise EmptySubspaceError if there is no direction to project onto."""
+        """Raise InputError if there is no direction to project onto."""
         if not self.dim:
-            raise EmptySubspaceError(
+            raise InputError(
                 "There is no direction to project onto: every row would become the same point. "
                 "Remove the other subspace instead."
             )
@@ -163,7 +163,7 @@ def shared_variance(a: Subspace, b: Subspace, covariance: Array | None = None) -
     """
     a._require_same_space(b)
     if not a.dim or not b.dim:
-        raise EmptySubspaceError(
+        raise InputError(
             f"Shared variance needs a direction on both sides; got {a.dim} and {b.dim}. Test for dim == 0 first."
         )
     if covariance is None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from unspur._text import filled
 from unspur.criteria import TTest, Verdict
-from unspur.options import storable
+from unspur.labels import storable
 
 #: Share of the gain over chance up to which the task counts as lost: inexact directions leave some of it behind.
 MAX_LOST_SHARE = 0.2

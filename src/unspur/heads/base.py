@@ -24,11 +24,10 @@ from unspur._validation import (
     check_rows,
     checked_weights,
     generator,
-    keyword_only_after_y,
     require_finite,
     restore_on_failure,
 )
-from unspur.exceptions import ArgumentError, LabelError
+from unspur.exceptions import LabelError
 from unspur.labels import ClassLabel, class_label, main_column, require_no_missing
 from unspur.removers.seen_rows import hash_finite_rows
 from unspur.rows import backend_of, to_host
@@ -222,10 +221,8 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
         require_no_missing(truth, ())
         if isinstance(truth.classes[0], str) != isinstance(known[0], str):
             raise LabelError(
-                "{label} has values such as {value!r}; the classes of the fit are {classes}. Pass labels of that type.",
-                label=name,
-                value=truth.classes[0],
-                classes=known,
+                f"{name} has values such as {truth.classes[0]!r}; the classes of the fit are {known}. Pass labels of "
+                "that type."
             )
         place = np.array([known.index(value) if value in known else -1 for value in truth.classes])
         weight = checked_weights(weight, "sample_weight", len(guess))
@@ -331,7 +328,6 @@ class Head(LinearClassifier):
         for placeholder, text in _SHARED_DOCS.items():
             cls.__doc__ = cls.__doc__ and cls.__doc__.replace(placeholder, text)
 
-    @keyword_only_after_y
     def fit(
         self,
         X: Array,
@@ -369,9 +365,7 @@ class Head(LinearClassifier):
             concept = None
         elif concept is None:
             name = type(self).__name__
-            raise ArgumentError(
-                f"concept is missing: {name} weighs groups by it. Write {name}().fit(X, y, concept=...)."
-            )
+            raise LabelError(f"concept is missing: {name} weighs groups by it. Write {name}().fit(X, y, concept=...).")
         concept_val = concept_val if self._uses_concept_val else None
         train = fit_arguments(X, y, concept, sample_weight, clusters)
         validation = fit_arguments(X_val, y_val, concept_val, sample_weight_val)

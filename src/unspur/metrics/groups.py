@@ -22,8 +22,16 @@ from unspur._text import brief, one_line
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.clusters import cluster_codes
 from unspur.exceptions import InputError, LabelError
-from unspur.labels import ClassLabel, as_labels, class_label, missing_values, named_concepts, numbered, series_name
-from unspur.options import storable
+from unspur.labels import (
+    ClassLabel,
+    as_labels,
+    class_label,
+    missing_values,
+    named_concepts,
+    numbered,
+    series_name,
+    storable,
+)
 
 #: Most standard errors for which a p-value is computed (1e-299).
 MAX_STANDARD_ERRORS = 37.0

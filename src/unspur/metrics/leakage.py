@@ -30,7 +30,7 @@ from unspur.clusters import (
     splits_of_known,
 )
 from unspur.exceptions import GroupSizeError, InputError, LabelError
-from unspur.labels import ClassLabel, class_label, numeric_column
+from unspur.labels import ClassLabel, class_label, numeric_column, storable
 from unspur.metrics.groups import mean_interval, p_above, require_level, tail_probability
 from unspur.metrics.probes import (
     MAX_TRAINING_ROWS,
@@ -42,7 +42,6 @@ from unspur.metrics.probes import (
     ridge,
     scale_notes,
 )
-from unspur.options import storable
 from unspur.solvers.held_out_losses import HeldOutClusters, average_error
 
 #: Training and test rows of each fold.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import warnings
 from collections.abc import Iterator, Mapping
@@ -21,7 +22,6 @@ from unspur._text import brief
 from unspur._typing import Array
 from unspur._validation import (
     check_rows,
-    keyword_only_after_y,
     require_finite,
     restore_on_failure,
     validate_numeric,
@@ -37,8 +37,7 @@ from unspur.clusters import (
     row_hashes,
 )
 from unspur.exceptions import InputError, NothingRemovedWarning, UsedRowsWarning
-from unspur.labels import class_label, label_columns, main_column, require_no_missing
-from unspur.options import is_plain, storable
+from unspur.labels import class_label, label_columns, main_column, require_no_missing, storable
 from unspur.removers.concepts import read_concepts
 from unspur.removers.seen_rows import SeenRows, rounded_hashes
 from unspur.rows import backend_of, to_host
@@ -285,7 +284,6 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 stacklevel=5,
             )
 
-    @keyword_only_after_y
     def fit_transform(self, X: Array, y: Array | None = None, **fit_params: Any) -> Array:
         """`fit` with its keywords, then `transform` of the same rows.
 
@@ -379,10 +377,22 @@ def output_of(transformer: BaseEstimator, rows: Array) -> Array:
     return to_numpy(rows) if framed else rows
 
 
+#: Longest parameter that is saved, in characters: the folds of all rows are longer.
+MAX_PARAMETER_CHARACTERS = 100_000
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a parameter can be saved, as a generator of random numbers cannot."""
+    try:
+        return len(json.dumps(value)) <= MAX_PARAMETER_CHARACTERS
+    except TypeError:
+        return False
+
+
 def plain_parameters(estimator: BaseEstimator) -> dict[str, Any]:
     """Parameters of an estimator, as JSON holds them; those that it cannot hold are left out."""
     given = {name: to_python(value) for name, value in estimator.get_params(deep=False).items()}
-    return {name: value for name, value in given.items() if is_plain(value)}
+    return {name: value for name, value in given.items() if _is_plain(value)}
 
 
 def _tuples(value: Any) -> Any:

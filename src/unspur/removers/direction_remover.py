@@ -9,7 +9,7 @@ cross-fitting is folds 1 to K.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, TypeAlias
@@ -191,7 +191,7 @@ class FoldedRows:
 
 def reusable_cv(cv: Any) -> Any:
     """`cv` for repeated use: the splits of a generator become a list."""
-    return cv if isinstance(cv, Real) or hasattr(cv, "split") else list(cv)
+    return list(cv) if isinstance(cv, Iterator) else cv
 
 
 def _random_folds(

@@ -13,7 +13,7 @@ from tqdm.auto import tqdm
 
 from unspur._data import LabelledData, fit_arguments
 from unspur._typing import Array
-from unspur._validation import OPTIONAL_COUNT, TEST_CONSTRAINTS, generator, keyword_only_after_y
+from unspur._validation import OPTIONAL_COUNT, TEST_CONSTRAINTS, generator
 from unspur.criteria import SMALLEST_GROUP, DirectionTests
 from unspur.labels import main_column
 from unspur.removers.concepts import class_label_or_none, require_concept_differs_from_task
@@ -112,7 +112,6 @@ class INLP(DirectionRemover):
         self.random_state = random_state
         self.verbose = verbose
 
-    @keyword_only_after_y
     def fit(
         self,
         X: Array,

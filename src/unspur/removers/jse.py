@@ -17,7 +17,7 @@ from tqdm.auto import tqdm
 
 from unspur._data import fit_arguments
 from unspur._typing import Array
-from unspur._validation import OPTIONAL_COUNT, TEST_CONSTRAINTS, generator, keyword_only_after_y
+from unspur._validation import OPTIONAL_COUNT, TEST_CONSTRAINTS, generator
 from unspur.criteria import SMALLEST_GROUP, Average, DirectionTests, Role
 from unspur.exceptions import SearchLimitWarning, SlowFitWarning, TaskLostWarning
 from unspur.removers.direction_remover import (
@@ -209,7 +209,6 @@ class JSE(DirectionRemover):
         self.random_state = random_state
         self.verbose = verbose
 
-    @keyword_only_after_y
     def fit(
         self,
         X: Array,

@@ -35,7 +35,6 @@ from unspur._validation import (
     check_rows,
     checked_weights,
     column_names,
-    keyword_only_after_y,
 )
 from unspur.exceptions import (
     EverythingRemovedWarning,
@@ -250,7 +249,6 @@ class ClosedFormRemover(Remover):
         self.missing_concept = missing_concept
         self.strength = strength
 
-    @keyword_only_after_y
     def fit(self, X: Array, y: Array | None = None, *, concept: Array, sample_weight: Array | None = None) -> Self:
         """Estimate the removal.
 
@@ -473,7 +471,6 @@ class LEACE(ClosedFormRemover):
     _form = "leace"
     _keeps_moments = True
 
-    @keyword_only_after_y
     def partial_fit(
         self,
         X: Array,

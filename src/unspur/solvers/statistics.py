@@ -114,9 +114,8 @@ class CellCounts:
             empty = np.argwhere(np.broadcast_to(classes, (2, 2)) <= 0)
             cells = ", ".join(f"({self.names[2 * y + c]})" for y, c in empty)
             raise GroupSizeError(
-                "No rows with positive weight in {groups}, so these classes cannot be given equal weight. Add such "
-                "rows, hold out fewer, or use a coarser balance.",
-                groups=cells,
+                f"No rows with positive weight in {cells}, so these classes cannot be given equal weight. Add such "
+                "rows, hold out fewer, or use a coarser balance."
             )
         factor = np.zeros_like(self.weight)
         factor[folds] = np.broadcast_to(1.0 / (classes.size * classes), (2, 2))
