@@ -19,7 +19,7 @@ ROOMS = {
     "input to rows": ("_data", "labels", "_validation", "clusters", "removers.concepts"),
     "errors, registry, extras": ("exceptions", "options", "_registry", "_extras", "lab"),
     "arrays and threads": ("_arrays", "_resources"),
-    "files and tables": ("_files", "_reading", "_text", "io"),
+    "files and tables": ("_files", "_text", "io"),
     "tests of directions, trace, subspaces": ("criteria", "trace", "subspace"),
     "choosing, classifier, compare": ("selection", "robust", "compare"),
     "certificate, audit, datasets": ("certificate", "auditing", "datasets"),
