@@ -5,9 +5,9 @@ import warnings
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from tests.optional import pandas as pd
 from unspur import INLP, JSE, LEACE, SAL, SPLINCE, load
 from unspur.certificate import Certificate, certify
 from unspur.clusters import fingerprint, row_hashes

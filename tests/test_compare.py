@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import t as student
 
 from tests.labelled_rows import Rows
-from tests.optional import pandas as pd
 from tests.optional import torch
 from tests.probing import quick_probes
 from unspur import ERM, JSE, LEACE, GroupWeighted

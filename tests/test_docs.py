@@ -10,11 +10,11 @@ from pathlib import Path
 
 import click
 import numpy as np
+import pandas as pd
 import pytest
 import sklearn
 from click.testing import CliRunner
 
-from tests.optional import pandas as pd
 from tests.probing import quick_probes
 from unspur.cli import main
 from unspur.datasets import make_toy

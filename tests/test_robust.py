@@ -1,6 +1,7 @@
 """The recommended classifier: what it promises beyond its two parts."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn import config_context
@@ -9,7 +10,6 @@ from sklearn.model_selection import cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from tests.heads.test_sklearn import _WithConcept
-from tests.optional import pandas as pd
 from tests.probing import quick_probes
 from unspur import AFR, DFR, ERM, JSE, JTT, LEACE, SUBG, GroupWeighted, RobustClassifier, load, surgery
 from unspur.datasets import make_toy

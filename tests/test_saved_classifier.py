@@ -4,10 +4,10 @@ import json
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 import safetensors.numpy
 
-from tests.optional import pandas as pd
 from unspur import DFR, JSE, LEACE, SAL, GroupDRO, RobustClassifier, load
 from unspur.exceptions import ArtifactError
 from unspur.removers import load as load_removal

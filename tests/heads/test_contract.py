@@ -1,13 +1,13 @@
 """What every head promises."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import sklearn
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 
-from tests.optional import pandas as pd
 from unspur import JSE, heads
 from unspur.datasets import make_toy
 from unspur.exceptions import LabelError, NotConvergedWarning, NotFiniteError

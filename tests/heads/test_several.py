@@ -1,12 +1,12 @@
 """Heads with several concepts: groups are all their combinations."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import sklearn
 from numpy.testing import assert_allclose
 from sklearn.pipeline import Pipeline
 
-from tests.optional import pandas as pd
 from unspur import DFR, JSE, LEACE, SUBG, GroupDRO, GroupWeighted
 from unspur.datasets import make_toy
 

@@ -4,12 +4,12 @@ import json
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import binom, binomtest
 from sklearn.metrics import accuracy_score
 
-from tests.optional import pandas as pd
 from unspur.exceptions import InputError, LabelError
 from unspur.metrics import GroupAccuracy, group_accuracy
 from unspur.metrics.groups import exact_bounds

@@ -3,11 +3,11 @@
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
 from sklearn.linear_model import LogisticRegression
 
-from tests.optional import pandas as pd
 from tests.optional import torch
 from tests.probing import quick_probes
 from unspur import LEACE, RLACE, SAL, SPLINCE, AffineMap, load

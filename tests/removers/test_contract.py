@@ -1,6 +1,7 @@
 """One contract for every remover: what users may rely on whichever they choose."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import sklearn
 from numpy.testing import assert_allclose
@@ -8,7 +9,6 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
-from tests.optional import pandas as pd
 from tests.optional import torch
 from unspur import INLP, JSE, load
 from unspur.datasets import make_toy

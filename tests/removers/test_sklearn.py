@@ -4,6 +4,7 @@ import contextlib
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import sklearn
 from sklearn.base import clone
@@ -13,7 +14,6 @@ from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from tests.optional import pandas as pd
 from unspur import ERM, INLP, JSE, LEACE, SAL, SPLINCE
 from unspur.datasets import make_toy
 from unspur.exceptions import InputError

@@ -4,6 +4,7 @@ import warnings
 from dataclasses import fields, replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.pipeline import make_pipeline
@@ -11,7 +12,6 @@ from sklearn.preprocessing import StandardScaler
 
 from tests.entangled import entangled_rows
 from tests.labelled_rows import Rows
-from tests.optional import pandas as pd
 from tests.report.rows import nothing_to_find, removal, toy
 from unspur import INLP, JSE, LEACE, RLACE, SPLINCE
 from unspur.compare import compare, tune_named_head
