@@ -112,11 +112,6 @@ class NetworkEncoder(ABC):
         """Compute the digest again."""
         self.digest = weights_digest(self.network, self._preparation)
 
-    @property
-    def options(self) -> dict[str, str]:
-        """What decides the rows besides the name, for `unspur embed`."""
-        return {"weights": self.digest, "precision": self.where.precision}
-
     @abstractmethod
     def prepare(self, example: Any) -> Any:
         """One example as small arrays; thread-safe."""
