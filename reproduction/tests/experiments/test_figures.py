@@ -93,9 +93,9 @@ def texts(path):
 
 def drawn_axes(summary, folder, monkeypatch, **options):
     """Axes that carry data, as they are just before they are written."""
-    figures = []
+    figures, save = [], Figure.savefig
     with monkeypatch.context() as patch:
-        patch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
+        patch.setattr(Figure, "savefig", lambda figure, *to, **how: figures.append(figure) or save(figure, *to, **how))
         draw(summary, folder, **options)
     return [axis for axis in figures[0].axes if axis.get_title(loc="left") or axis.get_title()]
 
