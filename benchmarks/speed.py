@@ -30,7 +30,6 @@ from sklearn.linear_model import LogisticRegression
 
 from bench import correlated_rows, seconds
 from unspur import JSE, LEACE, SAL, RobustClassifier
-from unspur.datasets import make_toy
 from unspur.rows import MemoryRows, RowLabels
 from unspur.solvers.logistic import LogisticLosses
 from unspur_paper.experiments.draws import draw
@@ -38,8 +37,6 @@ from unspur_paper.experiments.registry import DATASETS
 
 RESULTS = Path(__file__).parent / "results"
 #: Tolerances whose verdicts are set against those of the tightest.
-TOLERANCES = (1e-2, 1e-3, 1e-4, 1e-5)
-TIGHTEST = 1e-9
 
 
 def evaluation(given: argparse.Namespace) -> dict[str, Any]:
@@ -187,53 +184,6 @@ def _birds(embeddings: Path, run: int, judged: str) -> tuple[Any, dict[str, Any]
     return chosen.train, beside
 
 
-def tolerance(given: argparse.Namespace) -> dict[str, Any]:
-    """How often a looser tolerance changes a verdict, and how far it turns the subspace that is removed."""
-    makers: dict[str, list[Callable[[float], JSE]]] = {"Toy, n = 1,000, agreement ½ and 0.9": []}
-    for seed in range(given.toys):
-        for rho in (0.5, 0.9):
-            toy = make_toy(1000, rho=rho, random_state=seed)
-            makers["Toy, n = 1,000, agreement ½ and 0.9"].append(
-                lambda tol, t=toy: JSE(random_state=0, tol=tol).fit(t.Z, t.y, concept=t.concept)
-            )
-    if given.embeddings.is_dir():
-        for balance in ("group", "concept"):
-            makers[f"frozen birds, {balance}s of equal weight"] = [
-                _fit_in_double(*_birds(given.embeddings, run, "validation rows"), balance) for run in range(5)
-            ]
-    table = []
-    for name, fits in makers.items():
-        exact = [fit(TIGHTEST) for fit in fits]
-        for tol in TOLERANCES:
-            table.append({"data": name, "tol": tol, **_against(exact, [fit(tol) for fit in fits])})
-            print(table[-1], flush=True)
-    return {"reference": TIGHTEST, "table": table}
-
-
-def _fit_in_double(sample: Any, beside: dict[str, Any], balance: str) -> Callable[[float], JSE]:
-    z, beside = np.float64(sample.Z), {**beside, "X_val": np.float64(beside["X_val"])}
-    return lambda tol: JSE(random_state=0, tol=tol, balance=balance).fit(z, sample.y, concept=sample.concept, **beside)
-
-
-def _against(exact: list[JSE], found: list[JSE]) -> dict[str, Any]:
-    def verdicts(jse: JSE) -> list[tuple[Any, ...]]:
-        return [(step.outer, step.inner, step.verdict.role, step.verdict.proper) for step in jse.trace_]
-
-    angles = [
-        float(a.spurious_.angles(b.spurious_).max())
-        for a, b in zip(exact, found, strict=True)
-        if a.spurious_.dim and verdicts(a) == verdicts(b)
-    ]
-    return {
-        "fits": len(found),
-        "verdicts": sum(len(list(jse.trace_)) for jse in exact),
-        "paths_that_differ": sum(verdicts(a) != verdicts(b) for a, b in zip(exact, found, strict=True)),
-        "median_angle": float(np.median(angles)),
-        "largest_angle": float(np.max(angles)),
-        "evaluations": sum(step.evaluations for jse in found for step in jse.trace_ if step.inner > 0),
-    }
-
-
 #: A process that keeps one core busy, and one that times default fits of rows as MiniLM embeds them.
 BUSY = "import numpy as np\nx = np.ones((300, 300))\nwhile True:\n    x = x @ x / 300"
 TIMED = """
@@ -295,7 +245,7 @@ def startup(given: argparse.Namespace) -> dict[str, Any]:  # noqa: ARG001
     return {"seconds": verbs}
 
 
-PARTS = {part.__name__: part for part in (evaluation, scaling, wide, birds, tolerance, threads, startup)}
+PARTS = {part.__name__: part for part in (evaluation, scaling, wide, birds, threads, startup)}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -305,7 +255,6 @@ if __name__ == "__main__":
     parser.add_argument("--embeddings", type=Path, default=Path("unspur-embeddings"))
     parser.add_argument("--draws", type=int, default=3, help="draws of `birds`")
     parser.add_argument("--repeats", type=int, default=5, help="of each fit of `birds`; the best counts")
-    parser.add_argument("--toys", type=int, default=60, help="sets of `tolerance`, for each agreement")
     parser.add_argument("--output", type=Path, default=RESULTS)
     given = parser.parse_args()
     warnings.simplefilter("ignore")

@@ -14,8 +14,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from unspur import JSE
-
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "benchmarks.md"
@@ -23,9 +21,6 @@ DETAILS = ROOT / "reproduction" / "docs" / "speed.md"
 PICTURE = ROOT / "docs" / "images" / "scaling.svg"
 #: Colours that are told apart by people who do not see all of them; the same method always has the same.
 COLOURS = ("#0072b2", "#56b4e9", "#cc79a7", "#d55e00", "#009e73", "#000000")
-
-#: Operations a second of float32 products, without tensor cores, that were reached on an H200.
-GPU_FLOAT32_RATE = 50e12
 
 #: The peer that fits are compared with, as `benchmarks/speed.py` calls it.
 LEACE = "LEACE of concept-erasure"
@@ -36,7 +31,6 @@ COMMANDS = {
     "scaling": "python benchmarks/speed.py scaling",
     "wide": "python benchmarks/speed.py wide",
     "birds": "python benchmarks/speed.py birds --embeddings unspur-embeddings",
-    "tolerance": "python benchmarks/speed.py tolerance --embeddings unspur-embeddings",
     "threads": "python benchmarks/speed.py threads",
     "startup": "python benchmarks/speed.py startup",
     "gpu": "python benchmarks/gpu.py benchmarks/results/gpu.json",
@@ -112,7 +106,7 @@ def details(measured: dict[str, Any]) -> str:
     lines = [
         "# Speed in detail",
         "",
-        "Goals, single evaluations of the loss, the tolerance of the solver, and comparisons with other packages.",
+        "Goals, single evaluations of the loss, and comparisons with other packages.",
         "[Speed and memory](../../docs/benchmarks.md) has the times of whole fits. The command below each heading measures its",
         "figures and stores them in [benchmarks/results](../../benchmarks/results); `python benchmarks/speed_page.py` writes both pages.",
     ]
@@ -120,7 +114,6 @@ def details(measured: dict[str, Any]) -> str:
         lines += ["", "## Goals", "", *goals(measured)]
     parts = (
         ("evaluation", "One evaluation against a copy", evaluation),
-        ("tolerance", "Tolerance of the solver", tolerance),
         ("gpu", "On a GPU", gpu_evaluations),
         ("dask", "On a cluster", cluster_evaluations),
         ("core", "Other comparisons", core),
@@ -242,45 +235,6 @@ def _span(values: list[Any], form: str, unit: str = "") -> str:
     return f"{low:{form}}{unit}" if low == high else f"{low:{form}} – {high:{form}}{unit}"
 
 
-def tolerance(measured: dict[str, Any]) -> list[str]:
-    given = measured["tolerance"]
-    lines = [
-        [
-            line["data"],
-            f"{line['tol']:g}",
-            f"{line['fits']}",
-            f"{line['verdicts']}",
-            f"{line['paths_that_differ']}",
-            f"{line['median_angle']:.0e}",
-            f"{line['largest_angle']:.0e}",
-            f"{line['evaluations'] / line['fits']:.0f}",
-        ]
-        for line in given["table"]
-    ]
-    return [
-        f"Fits at looser tolerances compared with the same fits at {given['reference']:g}, all in float64. The table counts the fits in",
-        "which any verdict differs. Angles (in radians) between removed subspaces are for fits whose verdicts all agree.",
-        *_loosest(given["table"]),
-        "",
-        *table(
-            "data | tol | fits | verdicts | fits that differ | median angle | largest angle | evaluations a fit", lines
-        ),
-    ]
-
-
-def _loosest(table_: list[dict[str, Any]]) -> list[str]:
-    differ: dict[float, int] = {}
-    for line in table_:
-        differ[line["tol"]] = differ.get(line["tol"], 0) + line["paths_that_differ"]
-    none = [tol for tol, count in differ.items() if not count]
-    default = JSE().tol
-    fits = sum(line["fits"] for line in table_ if line["tol"] == default)
-    return [
-        f"At the default, {default:g}, {differ.get(default, 'an unknown number')} of {fits} fits differ. The loosest tolerance that",
-        f"changes no verdict is {max(none, default=0):g}.",
-    ]
-
-
 def goals(measured: dict[str, Any]) -> list[str]:
     """What was asked for, what was measured, whether that is enough, and what the hardware would allow."""
     lines = []
@@ -327,47 +281,26 @@ def goals(measured: dict[str, Any]) -> list[str]:
         line(f"JSE, defaults, 1,438 × 384: threads as they are / one thread, {beside}", found["ratio"], 1.2)
     slowest = max(measured["startup"]["seconds"].items(), key=lambda item: item[1])
     line(f"`unspur {slowest[0]} --help`, the slowest of its kind", slowest[1], 0.3, unit=" s")
-    kernel, called = (
-        measured["gpu"]["evaluation"]["float32"][name]["best_of_a_copy"]
-        for name in ("fused, 2 lines", "sum, 2 lines, result on the host")
-    )
-    line("GPU, evaluation of one track / copy, on the device", kernel, 0.6, limit=once)
-    line("the same, from the host and back", called, 1, limit=once)
-    half = measured["gpu"]["evaluation"]["bfloat16"]["sum, 2 lines, result on the host"]["best_of_a_copy"]
-    line("the same, bfloat16", half, 0.8, limit="0.5, and one launch")
-    for name, where in (("fused", "on the device"), ("sum", "from the host and back")):
-        key = f"{name}, 12 lines" + (", result on the host" if name == "sum" else "")
-        ratio = measured["gpu"]["evaluation"]["float32"][key]["best_of_a_copy"]
-        line(f"GPU, six tracks at once, {where} / copy", ratio, 1, limit="0.5; 1 by two passes")
-    for name, words in (("cv=0.2", "rows held out once"), ("default", "defaults")):
-        fitted = measured["gpu"]["fit"][name]
+    gpu = measured["gpu"]
+    for kind in ("float32", "bfloat16"):
+        ratio = gpu["evaluation"][f"{kind}, 2 lines, of a copy"]
+        line(f"GPU, evaluation of one track / copy, {kind}", ratio, 2, limit="1: rows are read twice")
+    for kind, n, goal in (("float32", 1_000_000, 1), ("bfloat16", 10_000_000, 6)):
         line(
-            f"GPU, whole fit, {words}, n = 1,000,000, d = 768",
-            fitted["seconds"],
-            0.25,
+            f"GPU, JSE, defaults, {kind}, n = {n:,}, d = 768",
+            gpu["fit"][f"{kind}, n = {n:,}, seconds"],
+            goal,
             unit=" s",
-            limit=_least_gpu_seconds(measured["gpu"], fitted["evaluations"], 1_000_000, 4, 1),
         )
-    fitted = measured["gpu"]["huge"]["default"]
-    least = _least_gpu_seconds(measured["gpu"], fitted["evaluations"], 10_000_000, 2, 1)
-    line("the same, defaults, bfloat16, n = 10,000,000", fitted["seconds"], 2, unit=" s", limit=least)
     embedded = measured["embed"]
     limit = f"the network alone: {embedded['device']['network']:,.0f}; decoding in {max(map(int, embedded['host']))} threads: {max(embedded['host'].values()):,.0f}"
     lines.append(
         _at_least("GPU, pictures embedded a second, Lite0", embedded["whole"]["pictures_per_second"], 2000, limit)
     )
     for kind, bound in (("float32", 1e-5), ("bfloat16", 1e-2)):
-        angle = max(measured["gpu"]["angles"][kind][role] for role in ("spurious", "main"))
-        line(f"GPU, {kind}: largest angle to the float64 answer", angle, bound, ".0e")
+        line(f"GPU, {kind}: largest angle to the float64 answer", gpu["fit"][f"{kind}, largest angle"], bound, ".0e")
     results = {r["rows"]: r for r in measured["memory"]["results"]}
-    line("most anonymous memory, memory map of 10 GB", results["memmap"]["anonymous_peak"] / 1e9, 1.5, unit=" GB")
-    line(
-        "allocated by a fit in memory / Z, n = 100,000, d = 768",
-        results["array"]["share_of_Z"],
-        0.05,
-        ".3f",
-        limit="0.015 for each d × d matrix in float64",
-    )
+    line("most anonymous memory, memory map of 3 GB", results["memmap"]["anonymous_peak"] / 1e9, 1, unit=" GB")
     jse = next(f for f in measured["dask"]["fits"] if f["method"] == "JSE")
     line("JSE on two Dask workers / in memory", jse["dask_s"] / jse["memory_s"], 1.5, limit="1: as many cores")
     line(
@@ -381,14 +314,6 @@ def goals(measured: dict[str, Any]) -> list[str]:
 
 def _at_least(what: str, value: float, goal: float, limit: str) -> list[str]:
     return [what, f"{value:,.0f}", f"≥ {goal:,}", "yes" if value >= goal else "**no**", limit]
-
-
-def _least_gpu_seconds(given: dict[str, Any], evaluations: int, n: int, size: int, passes: int) -> str:
-    """What reading the rows and two covariances of them would take on the device."""
-    speed = given["evaluation"]["float32"]["copy_TB_per_s"] * 1e12
-    reading = passes * evaluations * n * given["d"] * size / speed
-    products = 2 * 2 * n * given["d"] ** 2 / GPU_FLOAT32_RATE
-    return f"{reading + products:.2f} s: {evaluations} evaluations, two covariances at {GPU_FLOAT32_RATE / 1e12:.0f} TFLOP/s"
 
 
 def embedding(measured: dict[str, Any]) -> list[str]:
@@ -426,95 +351,61 @@ def startup(measured: dict[str, Any]) -> list[str]:
 
 def gpu_evaluations(measured: dict[str, Any]) -> list[str]:
     given = measured["gpu"]
-    lines = []
-    for kind, part in given["evaluation"].items():
-        if isinstance(part, dict):
-            for name, value in part.items():
-                if isinstance(value, dict) and name != "copy":
-                    lines.append(
-                        [f"{kind}: {name}", f"{1e3 * value['best_s']:.2f} ms", f"{value['best_of_a_copy']:.2f}"]
-                    )
-            lines.append(
-                [f"{kind}: copy of Z ({part['copy_TB_per_s']:.2f} TB/s)", f"{1e3 * part['copy']['best_s']:.2f} ms", "1"]
-            )
-    out = [
-        f"{given['device']}, torch {given['torch']}, triton {given['triton']}; n = {given['n']:,}, d = {given['d']}, rows on the device.",
-        'Two lines are both labels of one track, and twelve are those of six tracks. "sum" is what a fit calls, including the',
-        "transfer of its result.",
-        "",
-        *table("evaluation | best | of a copy", lines),
-        "",
-    ]
-    errors = [[name, f"{e['loss']:.0e}", f"{e['gradient']:.0e}"] for name, e in given["error"].items()]
+    lines = [[name, f"{1e3 * value:.2f} ms"] for name, value in given["evaluation"].items() if "of a copy" not in name]
+    errors = [[name, f"{value:.0e}"] for name, value in given["error"].items()]
     return [
-        *out,
+        f"{given['device']}, torch {given['torch']}; n = {given['n']:,}, d = {given['d']}, rows on the device. Two lines are both",
+        "labels of one track, and twelve are those of six tracks. Times include the way of the sums to the host.",
+        "",
+        *table("evaluation | best", lines),
+        "",
         "Error against float64 on the same rows, relative to the largest entry:",
         "",
-        *table("rows, path | loss | gradient", errors),
+        *table("rows | error", errors),
     ]
 
 
 def gpu_fits(measured: dict[str, Any]) -> list[str]:
     given = measured["gpu"]
-    fits = []
-    for n, kind, part in (
-        (given["n"], "float32", given["fit"]),
-        (None, f"bfloat16, {given['huge']['GB']:.0f} GB", given["huge"]),
-    ):
-        fits += [
-            [
-                f"{kind}, {name}" + (f", n = {n:,}" if n else ", n = 10,000,000"),
-                f"{f['seconds']:.2f} s",
-                f"{f['spurious']} + {f['main']}",
-                f"{f['evaluations']}",
-                f"{f['peak_GB_beside_Z']:.2f} GB",
-            ]
-            for name, f in part.items()
-            if isinstance(f, dict)
+    fits = given["fit"]
+    times = [
+        [
+            name.removesuffix(", seconds"),
+            f"{value:.2f} s",
+            " + ".join(map(str, fits[name.replace("seconds", "dimensions")])),
         ]
-    angles = [
-        [name, f"{a['spurious']:.0e}", f"{a['main']:.0e}"] for name, a in given["angles"].items() if isinstance(a, dict)
+        for name, value in fits.items()
+        if name.endswith("seconds")
     ]
+    angles = [[name.partition(",")[0], f"{value:.0e}"] for name, value in fits.items() if name.endswith("angle")]
     return [
-        f"{given['device']}, torch {given['torch']}, triton {given['triton']}; d = {given['d']}, rows on the device.",
+        f"{given['device']}, torch {given['torch']}; default JSE, d = {given['d']}, rows on the device.",
         "",
-        *table("fit | time | directions | evaluations | memory beside Z", fits),
+        *table("rows | fit | directions", times),
         "",
-        "Largest angle (radians) to the fit on float64 rows on the host, n = 100,000:",
+        "Largest angle (radians) to the directions of float64 rows on the host, n = 100,000:",
         "",
-        *table("rows | spurious | main", angles),
+        *table("rows | angle", angles),
     ]
 
 
 def memory(measured: dict[str, Any]) -> list[str]:
-    words = {
-        "array": "array in memory",
-        "memmap": "memory-mapped .npy",
-        "npy": "`open_rows` of the .npy",
-        "parquet": "`open_rows` of Parquet files",
-        "parquet-scratch": "the same, with a decoded copy in a scratch folder",
-    }
-    lines = []
-    for r in measured["memory"]["results"]:
-        beside = (
-            f"{r['allocated_peak'] / 1e6:.0f} MB allocated = {r['share_of_Z']:.3f} of Z" if "share_of_Z" in r else ""
-        )
-        lines.append(
-            [
-                words[r["rows"]],
-                f"{r['n']:,} × {r['d']}",
-                f"{r['size_of_Z'] / 1e9:.2f} GB",
-                f"{r.get('budget') or ''}",
-                f"{r['anonymous_peak'] / 1e9:.2f} GB",
-                f"{r['seconds']:.0f} s",
-                beside,
-            ]
-        )
+    words = {"array": "array", "memmap": "memory map", "zarr": "Dask array over Zarr, read anew in each pass"}
+    lines = [
+        [
+            words[r["rows"]],
+            f"{r['n']:,} × {r['d']}",
+            f"{r['size_of_Z'] / 1e9:.2f} GB",
+            f"{r['anonymous_peak'] / 1e9:.2f} GB",
+            f"{r['seconds']:.0f} s",
+        ]
+        for r in measured["memory"]["results"]
+    ]
     return [
         "`JSE(max_spurious=1, max_main=1, cv=0.2)`, each in its own process. Anonymous memory excludes pages of mapped files,",
-        "which the system can take back. For the array in memory it includes the array.",
+        "which the system can take back. For the array it includes the array.",
         "",
-        *table("rows | shape | size of Z | budget | most anonymous memory | fit | beside Z", lines),
+        *table("rows | shape | size of Z | most anonymous memory | fit", lines),
     ]
 
 
@@ -569,7 +460,7 @@ def cluster_fits(measured: dict[str, Any]) -> list[str]:
         "",
         *table("fit | chunks | in memory | on the cluster | difference", lines),
         "",
-        "[Big data](guides/big-data.md) is the guide, with an estimate for a billion rows.",
+        "[Big data](guides/big-data.md) is the guide.",
     ]
 
 

@@ -37,7 +37,6 @@ from unspur import (
     GroupDRO,
     GroupWeighted,
     RobustClassifier,
-    open_rows,
 )
 from unspur.rows import CONCEPT, MAIN, MemoryRows, RowLabels, RowSource, rows_of
 from unspur.rows.torch import TorchRows
@@ -95,22 +94,13 @@ def visits_of_methods(z: np.ndarray, y: np.ndarray, concept: np.ndarray) -> list
 
 def sources(stack: ExitStack, folder: Path, z: np.ndarray, columns: RowLabels) -> dict[str, RowSource]:
     """The same rows in different places."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    npy, table = folder / "z.npy", folder / "z.parquet"
+    npy = folder / "z.npy"
     np.save(npy, z)
-    lists = pa.FixedSizeListArray.from_arrays(pa.array(z.reshape(-1)), z.shape[1])
-    parquet.write_table(pa.table({"z": lists}), table, row_group_size=10_000)
-    columns_and_pieces = 128 * len(z) + z.nbytes // 2  # no room for a copy
     cluster = stack.enter_context(LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0"))
     stack.enter_context(Client(cluster))
     return {
         "memory": MemoryRows(z, columns),
         "memory map": rows_of(np.load(npy, mmap_mode="r"), columns),
-        "`open_rows` of .npy": open_rows(npy).source(columns),
-        "`open_rows` of Parquet, with room for a copy": open_rows(table, memory="4GB").source(columns),
-        "`open_rows` of Parquet, decoded at each visit": open_rows(table, memory=columns_and_pieces).source(columns),
         "tensor on the CPU": rows_of(torch.from_numpy(z), columns),
         "tensor on the CPU, bfloat16": TorchRows(torch.from_numpy(z).bfloat16(), columns),
         "Dask, two workers": rows_of(chunked(npy, z, CHUNKS), columns),
