@@ -193,11 +193,10 @@ def _fitted_rows(remover: Remover, rows: LabelledData) -> int | None:
 def _audit(rows: LabelledData, columns: Mapping[str, Array], seed: int) -> Audit | None:
     """An audit of the concepts and of other columns, on a few rows; None if a class has too few."""
     given = {**{label.name: label.values for label in rows.concepts}, **columns}
-    task = {rows.main.name: rows.main}
     try:
         return audit(
             rows.X,
-            task,
+            rows.main,
             given,
             clusters=rows.clusters,
             max_rows=MAX_AUDIT_ROWS,
