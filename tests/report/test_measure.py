@@ -174,7 +174,7 @@ def test_other_methods_are_judged_alike_and_the_removal_is_not_compared_with_its
     assert found.results[2].leakage["background"].accuracy < found.before.leakage["background"].accuracy
     assert not found.results[3].leakage  # it removes nothing
     assert all(judged.average_change is not None for judged in found.results[1:])
-    again = measure(removal(TRAIN, metric=1.0), TRAIN, TEST, compare=["JSE", "JSE-s", "none", "LEACE", "LEACE"])
+    again = measure(removal(TRAIN, metric=1.0), TRAIN, TEST, compare=["JSE", "JSE (metric 1)", "none", "LEACE", "LEACE"])
     assert [judged.name for judged in again.results] == ["no removal", "JSE", "JSE", "LEACE"]
 
 
@@ -506,6 +506,14 @@ def test_the_certificate_is_that_of_the_removal(found):
     assert found.before.leakage["background"] == told.probe["concept"][0]
     assert found.nonlinear_before["background"] == leakage(TEST[0], TEST[2], probe="mlp", random_state=0)
     assert found.nonlinear["background"] == leakage(JSE_TOY.transform(TEST[0]), TEST[2], probe="mlp", random_state=0)
+
+
+def test_rows_without_a_name_are_called_by_their_number_in_the_file(found):
+    numbered = measure(JSE_TOY, TRAIN, TEST, row_numbers=("rows.csv", range(2, 702)))
+    assert (numbered.ids[0], numbered.numbered_in_file) == ("row 3", "rows.csv")
+    named = measure(JSE_TOY, TRAIN, TEST, row_numbers=("rows.csv", range(700)), ids=[f"r{k}" for k in range(700)])
+    assert (named.ids[1], named.numbered_in_file) == ("r1", "")
+    assert (found.ids[1], found.numbered_in_file) == ("1", "")
 
 
 def test_every_step_is_reported():

@@ -10,7 +10,7 @@ import platform
 import shlex
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,11 +25,11 @@ from unspur._typing import Array
 from unspur._version import __version__
 from unspur.auditing import Audit, audit
 from unspur.certificate import Certificate
-from unspur.clusters import fingerprint, row_hashes
+from unspur.clusters import fingerprint
 from unspur.compare import probe_concepts, probed_rows, shared_rows, stratified_sample
 from unspur.exceptions import GroupSizeError, InputError, UsedRowsWarning
 from unspur.labels import numbered
-from unspur.metrics import Leakage, principal_angles
+from unspur.metrics import principal_angles
 from unspur.metrics.probes import scale_notes
 from unspur.removers import Remover
 from unspur.removers.seen_rows import rounded_hashes
@@ -59,7 +59,6 @@ SMALL_GROUP_ROWS = 10
 N_STEPS = 3
 #: Most training rows of an audit of other columns, and most columns that are probed for it.
 MAX_AUDIT_ROWS, MAX_AUDIT_PROBES = 2000, 10
-_TASK_NOTE = "task: not measured. "
 #: Parameters that do not change the result.
 SILENT_PARAMETERS = ("verbose",)
 
@@ -124,7 +123,7 @@ def measure(
     fitted_rows = _fitted_rows(remover, training)
     notes = [*scale_notes(training.X)] if notes is None else [note[:1].upper() + note[1:] for note in notes]
     content = content_of(pictures, texts, len(testing))
-    names = _ids(ids, content, len(testing), row_numbers)
+    names, numbered_in_file = _ids(ids, content, len(testing), row_numbers)
     drawing = np.random.default_rng(seed).spawn(1)[0]  # the second is that of `probed_rows`
     with one_thread_if_small(training.X):
         callback("heads")
@@ -134,9 +133,15 @@ def measure(
         before, after = removal.before, removal.after
         callback("probes")
         probed = probed_rows(testing, seed)
-        guarantees = measure_guarantees(remover, testing.select(probed), clean["test"][probed], main, seed)
-        left = [{name: pair[i] for name, pair in guarantees.linear.items()} for i in range(2)]
-        results = [replace(result, leakage=of) for result, of in zip(removal.results, left, strict=True)]
+        sample = testing.select(probed)
+        certificate, remarks, used = _certificate(remover, sample, main, seed)
+        linear = [
+            {name: certificate.probe[name][k] for name in sample.concept_names if name in certificate.probe}
+            for k in range(2)
+        ]
+        results = [replace(result, leakage=of) for result, of in zip(removal.results, linear, strict=True)]
+        nonlinear_before, _ = probe_concepts(sample.X, sample, "mlp", seed)
+        nonlinear, problems = probe_concepts(clean["test"][probed], sample, "mlp", seed)
         for name in methods:
             callback(name)
             results.append(compare_with(name, evaluate, removal, probed))
@@ -161,18 +166,18 @@ def measure(
         drawn_rows=stratified_sample(testing.group, max_points, drawing),
         angles=angles,
         shared_variance=shared_variance,
-        certificate=guarantees.certificate,
-        nonlinear={name: pair[1] for name, pair in guarantees.nonlinear.items()},
-        nonlinear_before={name: pair[0] for name, pair in guarantees.nonlinear.items()},
+        certificate=certificate,
+        nonlinear=nonlinear,
+        nonlinear_before=nonlinear_before,
         extremes=extremes_of(directions, view.before),
         content=content,
-        origin=origin_of(remover, rows, command=command, remarks=guarantees.remarks),
-        warnings=tuple(dict.fromkeys((*_warnings(remover, rows, results, guarantees.used), *notes))),
+        origin=origin_of(remover, rows, command=command, remarks=(*remarks, *problems)),
+        warnings=tuple(dict.fromkeys((*_warnings(remover, rows, results, used), *notes))),
         selection_notes=removal.selection_notes,
         cli_source=shlex.join(["FILE", "--task", main, *options]) if cli_source is None else cli_source,
         next_command=_next_command(remover, command, saved_path),
         fitted_on_these=fitted_rows is not None,
-        numbered_in_file=_numbered_in(row_numbers, names[0]),
+        numbered_in_file=numbered_in_file,
         oblique_angle=_oblique_angle(remover.removal_),
         strength=remover.strength_,
         audit=_audit(training, columns, seed) if columns else None,
@@ -295,22 +300,17 @@ def _next_command(remover: Remover, command: str, saved_path: str | None) -> str
 
 
 def _ids(
-    ids: Sequence[str] | None, content: Any, n: int, row_numbers: tuple[str, Sequence[int]] | None = None
-) -> tuple[str, ...]:
-    """Names of the test rows: those given, those that the pictures have, or their numbers."""
+    ids: Sequence[str] | None, content: Any, n: int, row_numbers: tuple[str, Sequence[int]] | None
+) -> tuple[tuple[str, ...], str]:
+    """Names of the test rows: those given, those that the pictures have, or their numbers; and the file of numbers."""
     given = ids if ids is not None else getattr(content, "ids", None)
-    if given is None and row_numbers is not None:
-        given = [f"row {index + 1}" for index in row_numbers[1]]
+    file = ""
     if given is None:
-        return tuple(map(str, range(n)))
+        file, numbers = ("", range(n)) if row_numbers is None else row_numbers
+        given = [f"row {number + 1}" if file else str(number) for number in numbers]
     if len(given) != n:
         raise InputError(f"There are {len(given)} ids for {n} test rows; each row needs one.")
-    return tuple(map(str, given))
-
-
-def _numbered_in(row_numbers: tuple[str, Sequence[int]] | None, first: str) -> str:
-    """The file that rows are numbered in, if the name of the first row is such a number; else ""."""
-    return row_numbers[0] if row_numbers is not None and first == f"row {row_numbers[1][0] + 1}" else ""
+    return tuple(map(str, given)), file
 
 
 def _warnings(
@@ -347,26 +347,13 @@ def _warnings(
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
-class Guarantees:
-    """The certificate, and the accuracy of a linear probe and of a small network before and after removal.
-
-    `remarks` say what could not be probed, and `used` whether test rows are rows of the fit.
-    """
-
-    certificate: Certificate
-    linear: Mapping[str, tuple[Leakage, Leakage]]
-    nonlinear: Mapping[str, tuple[Leakage, Leakage]]
-    remarks: tuple[str, ...]
-    used: str
-
-
-def measure_certificate(remover: Remover, rows: LabelledData, seed: int) -> tuple[Certificate, str]:
-    """The certificate on these rows, and a sentence about those of them that were used in the fit, or ""."""
+def _certificate(remover: Remover, rows: LabelledData, main: str, seed: int) -> tuple[Certificate, list[str], str]:
+    """The certificate on these rows, remarks about it, and a sentence about those that were used in the fit, or ""."""
     measured = copy.copy(remover)  # a certificate becomes an attribute, and the user's remover must not change
     measured.__dict__.pop("feature_names_in_", None)  # rows are an array here, and names were compared before
     if "concept_type" in measured.get_params():
         measured.set_params(concept_type="class")  # here concepts are classes, whatever they were in the fit
+    remarks: list[str] = []
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always", UsedRowsWarning)
         given = {**rows.arguments(duplicate_clusters=False), "random_state": seed}
@@ -374,25 +361,12 @@ def measure_certificate(remover: Remover, rows: LabelledData, seed: int) -> tupl
             certificate = measured.certificate(**given)
         except InputError as error:  # all test rows are of one class
             certificate = measured.certificate(**{**given, "y": None})
-            certificate = replace(certificate, notes=(*certificate.notes, f"{_TASK_NOTE}{error}"))
+            remarks.append(f"{main}: not probed. {error}")
+    task, notes = "task: not measured.", certificate.notes
+    remarks += [f"{main}: not probed.{note.removeprefix(task)}" for note in notes if note.startswith(task)]
+    certificate = replace(certificate, notes=tuple(note for note in notes if not note.startswith(task)))
     used = [str(warning.message) for warning in heard if issubclass(warning.category, UsedRowsWarning)]
-    return certificate, used[0] if used else ""
-
-
-def measure_guarantees(remover: Remover, rows: LabelledData, clean: Array, main: str, seed: int) -> Guarantees:
-    """Measure on test rows, and on the same rows with the concept removed (`clean`)."""
-    certificate, used = measure_certificate(remover, rows, seed)
-    remarks = tuple(
-        f"{main}: not probed. {note.removeprefix(_TASK_NOTE)}"
-        for note in certificate.notes
-        if note.startswith(_TASK_NOTE)
-    )
-    kept = tuple(note for note in certificate.notes if not note.startswith(_TASK_NOTE))
-    certificate = replace(certificate, notes=kept)
-    (earlier, _), (left, problems) = (probe_concepts(part, rows, "mlp", seed) for part in (rows.X, clean))
-    nonlinear = {name: (earlier[name], left[name]) for name in left if name in earlier}
-    linear = {name: certificate.probe[name] for name in rows.concept_names if name in certificate.probe}
-    return Guarantees(certificate, linear, nonlinear, remarks + problems, used)
+    return certificate, remarks, used[0] if used else ""
 
 
 def renamed(trace: Trace | Traces, rows: LabelledData, main: str) -> Trace | Traces:
@@ -411,7 +385,7 @@ def origin_of(
     """How to reproduce the findings from `rows`, splits by name."""
     given = remover.get_params(deep=False)
     digests = {"rows of the fit": str(remover.training_hash_)}
-    digests |= {f"{name} rows": fingerprint(row_hashes(part.X)) for name, part in rows.items()}
+    digests |= {f"{name} rows": fingerprint(rounded_hashes(part.X)) for name, part in rows.items()}
     return Origin(
         parameters={name: _json_value(value) for name, value in sorted(given.items()) if name not in SILENT_PARAMETERS},
         versions={

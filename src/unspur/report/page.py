@@ -327,9 +327,9 @@ def tiles(findings: Findings) -> list[tuple[str, str, str, str, str]]:
         found.append(("average over rows", words.signed(change.value), words.points(change.value), interval, now))
     if leaks := findings.after.leakage:
         name, leak = max(leaks.items(), key=lambda item: item[1].accuracy - item[1].chance)
-        note = f"chance is {words.chance(leak.chance)}"
-        if (was := findings.before.leakage.get(name)) is not None:
-            note = f"was {words.with_interval(was.accuracy, (was.low, was.high), 0)}; {note}"
+        note, earlier = f"chance is {words.chance(leak.chance)}", findings.before.leakage.get(name)
+        if earlier is not None:
+            note = f"was {words.with_interval(earlier.accuracy, (earlier.low, earlier.high), 0)}; {note}"
         interval = words.bounds(leak.low, leak.high, 0)
         found.append((f"linear probe for {words.named(name)}", f"{100 * leak.accuracy:.0f}", "%", interval, note))
     return found

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from unspur._extras import require
-from unspur._typing import Array, FloatArray, IntArray
+from unspur._typing import Array, FloatArray
 from unspur.embed.examples import Content, Kind, open_image
 from unspur.exceptions import InputError
 from unspur.heads import Head
@@ -19,9 +19,6 @@ from unspur.metrics import principal_angles, shared_variance
 from unspur.removers import Remover
 from unspur.report.results import Axis, Boundary, Extremes, Role, View
 from unspur.subspace import Subspace
-
-#: Missing files that an error names; more are counted.
-MAX_FILES_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +48,6 @@ class Pictures:
         names = [str(item) for item in self.items]
         return names if len(set(names)) == len(names) else None
 
-    def missing(self) -> list[str]:
-        """Files that do not exist."""
-        paths = [Path(item) for item in self.items if isinstance(item, str | PathLike)]
-        return [str(path) for path in paths if not path.is_file()]
-
 
 @dataclass(frozen=True, slots=True)
 class Texts:
@@ -70,32 +62,6 @@ class Texts:
     def __getitem__(self, index: int) -> Any:
         """One text, or a tuple of two."""
         return self.items[index]
-
-
-@dataclass(frozen=True, slots=True)
-class ContentSubset:
-    """Some of the pictures or texts of a content, by index."""
-
-    content: Any
-    indices: IntArray
-
-    @property
-    def kind(self) -> Kind:
-        """That of the content."""
-        kind: Kind = self.content.kind
-        return kind
-
-    @property
-    def ids(self) -> Sequence[str]:
-        """Their names in the content."""
-        return [self.content.ids[int(i)] for i in self.indices]
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-    def __getitem__(self, index: int) -> Any:
-        """Load one."""
-        return self.content[int(self.indices[index])]
 
 
 def content_of(pictures: Any, texts: Any, n: int) -> Content | None:
@@ -137,11 +103,9 @@ def _pictures(given: Any) -> Content:
             raise InputError(f"A picture is an array, a path or a PIL image; got a {type(item).__name__}.")
         if isinstance(item, np.ndarray):
             _checked(item[None])
-    if missing := found.missing():
-        more = f" and {len(missing) - MAX_FILES_NAMED} more" if len(missing) > MAX_FILES_NAMED else ""
-        raise InputError(
-            f"{len(missing)} of {len(found)} pictures do not exist: {', '.join(missing[:MAX_FILES_NAMED])}{more}."
-        )
+    paths = [Path(item) for item in found.items if isinstance(item, str | PathLike)]
+    if missing := [str(path) for path in paths if not path.is_file()]:
+        raise InputError(f"{len(missing)} of {len(found)} pictures do not exist; the first is {missing[0]}.")
     return found
 
 

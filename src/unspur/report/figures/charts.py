@@ -174,29 +174,22 @@ def probes(findings: Findings, *, width: Width = "column") -> Any:
     <Figure size ...>
     """
     lines = probe_lines(findings)
-    methods = dict.fromkeys(method for found in lines.values() for method in found)
-    size = inches(width)
-    bars = {}
-    for method in methods:
-        found = [one.get(method) for one in lines.values()]
-        share = np.array([np.nan if leak is None else 100 * leak.accuracy for leak in found])
-        bounds = np.array([[np.nan] * 2 if leak is None else [100 * leak.low, 100 * leak.high] for leak in found])
-        bars[method] = Bars(share, bounds)
-    figure = new_figure(size, len(lines) * (_BAR * len(bars) + _GAP) + 0.4)
+    looks = method_looks(method for found in lines.values() for method in found)
+    size, pitch = inches(width), 1 / (len(looks) + _GAP / _BAR)
+    figure = new_figure(size, len(lines) * (_BAR * len(looks) + _GAP) + 0.4)
     axis = figure.subplots()
-    looks = method_looks(methods)
-    pitch = 1 / (len(bars) + _GAP / _BAR)
-    for k, (name, one) in enumerate(bars.items()):
-        at = np.arange(len(lines)) + (k - (len(bars) - 1) / 2) * pitch
-        reach = np.abs(one.interval - one.share[:, None]).T
-        axis.errorbar(one.share, at, xerr=reach, **{**looks[name], "linestyle": ""}, elinewidth=1.2)
     for y, found in enumerate(lines.values()):
+        for k, (name, look) in enumerate(looks.items()):
+            if (leak := found.get(name)) is not None:
+                at, share = y + (k - (len(looks) - 1) / 2) * pitch, 100 * leak.accuracy
+                reach = [[share - 100 * leak.low], [100 * leak.high - share]]
+                axis.errorbar([share], [at], xerr=reach, **{**look, "linestyle": ""}, elinewidth=1.2)
         axis.vlines(100 * next(iter(found.values())).chance, y - 0.45, y + 0.45, **_DOTTED, zorder=1)
     axis.set_yticks(range(len(lines)), [literal(name, int(6 * size), 2) for name in lines])
     axis.tick_params(axis="y", length=0)
     axis.grid(axis="x", color="0.92", linewidth=0.5)
     axis.set_ylim(len(lines) - 0.5, -0.5)
-    axis.set_xlim(right=max(100.5, axis.get_xlim()[1] if len(lines) else 0))
+    axis.set_xlim(right=100.5)
     axis.set_xlabel("balanced accuracy, % (95 % interval)")
     marks = [handle(literal(name, 30), **{**look, "linestyle": ""}) for name, look in looks.items()]
     add_legend(figure, [*marks, handle("chance", **_DOTTED)], size)

@@ -91,7 +91,7 @@ def in_style() -> Iterator[None]:
 
     with mpl.rc_context():
         mpl.rcdefaults()
-        mpl.rcParams.update(STYLE)
+        mpl.rcParams.update(STYLE)  # type: ignore[arg-type]
         yield
 
 
@@ -118,7 +118,7 @@ def literal(name: Any, wrap: int | None = None, lines: int = 3) -> str:
 
     With `wrap` it has at most so many `lines` of at most `wrap` characters, and an ellipsis for what does not fit.
     """
-    words = fit(" ".join(str(name).split()))
+    words: str = fit(" ".join(str(name).split()))
     if wrap is not None and len(words) > wrap:
         parts = textwrap.wrap(words, wrap)
         if len(parts) > lines:
