@@ -13,7 +13,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("page", type=Path)
     parser.add_argument("picture", type=Path)
-    parser.add_argument("--size", default="1120,1210", help="width and height in pixels")
+    parser.add_argument("--size", default="1120,1330", help="width and height in pixels")
     options = parser.parse_args()
     browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if browser is None:

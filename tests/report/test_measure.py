@@ -174,7 +174,8 @@ def test_other_methods_are_judged_alike_and_the_removal_is_not_compared_with_its
     assert found.results[2].leakage["background"].accuracy < found.before.leakage["background"].accuracy
     assert not found.results[3].leakage  # it removes nothing
     assert all(judged.average_change is not None for judged in found.results[1:])
-    again = measure(removal(TRAIN, metric=1.0), TRAIN, TEST, compare=["JSE", "JSE (metric 1)", "none", "LEACE", "LEACE"])
+    names = ["JSE", "JSE (metric 1)", "none", "LEACE", "LEACE"]
+    again = measure(removal(TRAIN, metric=1.0), TRAIN, TEST, compare=names)
     assert [judged.name for judged in again.results] == ["no removal", "JSE", "JSE", "LEACE"]
 
 

@@ -25,7 +25,7 @@ from unspur.report.results import Axis, Boundary, Findings, View
 
 #: Scatters of more rows are pixels in vector files, whose size would grow with every row.
 MAX_VECTOR_ROWS = 20_000
-_ROLES = {"spurious": " (spurious)", "main": " (main task)", "head": ""}
+_ROLES = {"spurious": " (concept)", "main": " (task)", "head": ""}
 #: Parts of a panel, and how many of them a scatter takes; densities take the rest.
 _PARTS, _SCATTER_PARTS, _COLLAPSED_PARTS = 13, 10, 3
 #: A scatter whose rows lie within this share of the range is drawn as a line.
@@ -245,8 +245,8 @@ def draw_demo(
     draw_rows(plane, before, np.asarray(group), (-reach[0], reach[0]), larger=2.5)
     plane.set(ylim=(-reach[1], reach[1]), xticks=[], yticks=[])
     plane.set_title("embeddings, before", loc="center")
-    plane.set_xlabel(f"first of {found[0]} spurious directions")
-    plane.set_ylabel(f"first of {found[1]} main-task directions")
+    plane.set_xlabel(f"first of {found[0]} directions of the photograph")
+    plane.set_ylabel(f"first of {found[1]} directions of the digit")
     draw_densities(line, after[:, 1], np.asarray(group), (-reach[1], reach[1]), linewidth=1.8)
     line.set(ylim=(-reach[1], reach[1]), yticks=[])
     line.set_title("after JSE", loc="center")
