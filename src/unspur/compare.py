@@ -486,8 +486,6 @@ def tune_named_head(
     validation: Any,
     seed: int,
     penalties: Sequence[float] = HEAD_PENALTIES,
-    *,
-    refit_all: bool = False,
 ) -> Selection:
     """A head by name, its parameters chosen by `selection.tune_head` with these penalties among them."""
     grid = dict(GRIDS.get(name, {"penalty": PAPER_PENALTIES}))
@@ -495,7 +493,7 @@ def tune_named_head(
     grid["penalty"] = (*grid["penalty"], *smaller)
     with warnings.catch_warnings(action="ignore"):
         head = _with_known(HEADS[name](), random_state=seed)
-        return tune_head(head, grid, train, validation, seed=seed, refit_all=refit_all)
+        return tune_head(head, grid, train, validation, seed=seed)
 
 
 def shared_rows(train: Array, test: Array, validation: Array | None = None) -> dict[tuple[str, str], str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, TypeVar
 
@@ -47,7 +47,6 @@ from unspur.solvers.coordinates import RowSpan
 from unspur.solvers.descent import quiet
 
 R = TypeVar("R", bound=BaseEstimator)
-T = TypeVar("T")
 
 #: Penalties that every head is tried with. On strongly correlated rows an unweighted head does best with the smallest
 #: of the paper's, so smaller ones are tried as well.
@@ -94,14 +93,12 @@ GRIDS: dict[str, dict[str, Sequence[Any]]] = {
 class Selection:
     """The chosen head, fitted, with its parameters.
 
-    `results` has the parameters and the loss of every combination tried. `fitted_heads` maps penalties to fitted heads,
-    if nothing else was varied. `notes` are for the reader.
+    `results` has the parameters and the loss of every combination tried. `notes` are for the reader.
     """
 
     head: Any
     parameters: dict[str, Any]
     results: tuple[tuple[dict[str, Any], float], ...]
-    fitted_heads: Mapping[float, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     @property
@@ -145,7 +142,6 @@ def tune_head(
     validation: Any = None,
     *,
     seed: int = 0,
-    refit_all: bool = False,
 ) -> Selection:
     """Choose the parameters of a head with the smallest `temperature_scaled_loss` on held-out rows.
 
@@ -166,21 +162,18 @@ def tune_head(
     train, validation : tuples (Z, y, concept), with clusters a fourth.
         A concept may be missing in some rows (None, NaN), or be None for a head that needs none. Several are a mapping
         from their names to labels, or an array (n, m). Clusters are labels of the rows that belong together.
-    refit_all : refit every head of the grid on all training rows, not only the chosen one (`Selection.fitted_heads`).
     """
-    if not isinstance(head, Head):
-        raise InputError(f"head is a {type(head).__name__}; pass one of unspur.heads, or use GridSearchCV.")
     require_same_features({"training": train, "validation": validation})
     needs_concept = head._needs_concept
     train = ensure_decoded(train, needs_concept=needs_concept)
     validation = ensure_decoded(validation, "validation", needs_concept=needs_concept)
     if not needs_concept and not any(_has_groups(rows) for rows in (train, validation)):
         train, validation = train.without_concept(), validation and validation.without_concept()
-        found = _choose(head, grid, train, validation, seed, refit_all)
+        found = _choose(head, grid, train, validation, seed)
         return replace(found, notes=(*found.notes, CHOSEN_BY_CLASS))
     if validation is None or _has_groups(validation):
-        return _choose(head, grid, train, validation, seed, refit_all)
-    found = _choose(head, grid, train, None, seed, refit_all)
+        return _choose(head, grid, train, validation, seed)
+    found = _choose(head, grid, train, None, seed)
     return replace(found, notes=(*found.notes, VALIDATION_IGNORED))
 
 
@@ -195,7 +188,6 @@ def _choose(
     train: LabelledData,
     validation: LabelledData | None,
     seed: int,
-    refit_all: bool,
 ) -> Selection:
     """`tune_head`, on decoded rows and by their groups."""
     # Large grids are searched at a rough tolerance, and the chosen head is fitted once more.
@@ -217,11 +209,7 @@ def _choose(
         return Selection(_path(head, [{}], train)[0], {}, (), notes=(*notes, note))
     rest, chosen_on = train.select(~held_out_mask), visible.select(held_out_mask)
     found = select_head(rough, grid, rest, chosen_on, rank=_rank)
-    if refit_all and found.fitted_heads:
-        again = _path(head, [{"penalty": penalty} for penalty in found.fitted_heads], train)
-        by_penalty = dict(zip(found.fitted_heads, again, strict=True))
-        return replace(found, head=by_penalty[found.penalty], fitted_heads=by_penalty, notes=notes)
-    return replace(found, head=_path(head, [found.parameters], train)[0], fitted_heads={}, notes=notes)
+    return replace(found, head=_path(head, [found.parameters], train)[0], notes=notes)
 
 
 def _with_inferred_groups(head: Any, rows: LabelledData) -> LabelledData:
@@ -253,7 +241,6 @@ def cross_validate_penalty(
     visited where they live.
     """
     train, validation = data.train, data.validation
-    rough = clone(head).set_params(tol=max(head.tol, ROUGH_TOL))
     visible = head._training_view(train)
     if train.inferred is not None:
         train = visible
@@ -277,15 +264,12 @@ def cross_validate_penalty(
             reason = f"{_too_few(train)} to hold some out"
             note = f"{reason}, so no penalty could be chosen; it is {head.penalty:g}, the default."
             return Selection(fit_all_rows(head.penalty), {}, (), notes=(*notes, note))
-    visible_data = replace(data, train=visible)
-    fitted = _quietly(
-        fit_folds, rough, penalties, visible_data, features_from, fold, folds, validation_only=validation_only
-    )
-    if fold is None:
+    else:
         assert validation is not None
-        evaluated_on, evaluated = validation, (validation.weight > 0) & validation.concept_known
-        fold, notes = np.zeros(len(validation), dtype=np.intp), ()
-    differences = _differences(held_out_logits(fitted, evaluated_on, fold), evaluated_on)
+        evaluated_on, evaluated, notes = validation, (validation.weight > 0) & validation.concept_known, ()
+    differences = _held_out_differences(
+        head, penalties, replace(data, train=visible), features_from, fold, folds, evaluated_on, validation_only
+    )
     group, weight = renumbered(evaluated_on.group[evaluated]), evaluated_on.weight[evaluated]
     keys = [_ranking_key(one[evaluated], group, weight) for one in differences]
     best = min(range(len(penalties)), key=keys.__getitem__)
@@ -306,22 +290,27 @@ def cross_fit(head: Head, rows: LabelledData, folds: int, rng: np.random.Generat
     data = decode_head_arguments(features_from, arguments, {}, None, needs_concept=False)
     fold, penalties = data.train.folds(folds, rng), penalty_grid(rows.X)
     _require_classes_outside_folds(rows, _groups_outside_folds(data.train, fold, folds))
-    rough = clone(head).set_params(tol=max(head.tol, ROUGH_TOL))
-    fitted = _quietly(fit_folds, rough, penalties, data, features_from, fold, folds)
-    differences = _differences(held_out_logits(fitted, data.train, fold), data.train)
+    differences = _held_out_differences(head, penalties, data, features_from, fold, folds, data.train)
     keys = [_ranking_key(one, data.train.group) for one in differences]
     best = min(range(len(penalties)), key=keys.__getitem__)
     return differences[best], penalties[best]
 
 
-def _quietly(fit: Callable[..., T], *arguments: Any, **options: Any) -> T:
-    """The result of `fit`, without convergence warnings: fits that do not converge are candidates like others."""
-    with quiet():
-        return fit(*arguments, **options)
-
-
-def _differences(logits: FloatArray, rows: LabelledData) -> FloatArray:
-    """Logits (heads, n, k) minus that of each row's own class, shape (heads, n, K)."""
+def _held_out_differences(
+    head: Head,
+    penalties: Sequence[float],
+    data: HeadData,
+    features_from: BaseEstimator,
+    fold: IntArray | None,
+    folds: int,
+    rows: LabelledData,
+    validation_only: bool = False,
+) -> FloatArray:
+    """Logits of `rows` minus that of each row's own class, (penalties, n, K), by heads fitted without its fold."""
+    rough = clone(head).set_params(tol=max(head.tol, ROUGH_TOL))
+    with quiet():  # fits that do not converge are candidates like others
+        fitted = fit_folds(rough, penalties, data, features_from, fold, folds, validation_only=validation_only)
+    logits = held_out_logits(fitted, rows, np.zeros(len(rows), dtype=np.intp) if fold is None else fold)
     if logits.shape[2] == 1:  # the first of two classes has logit zero
         logits = np.concatenate([np.zeros_like(logits), logits], axis=2)
     return np.asarray(logits - np.take_along_axis(logits, rows.main.codes[None, :, None], axis=2))
@@ -392,12 +381,12 @@ def select_head(
     ranks = [(group_loss(one, validation),) if rank is None else rank(one, validation) for one in fitted]
     best = min(range(len(ranks)), key=ranks.__getitem__)
     table = tuple((parameters, found[0]) for parameters, found in zip(settings, ranks, strict=True))
-    by_penalty = {one.penalty: one for one in fitted} if set(grid) == {"penalty"} else {}
-    return Selection(fitted[best], settings[best], table, by_penalty)
+    return Selection(fitted[best], settings[best], table)
 
 
 def _path(head: Any, settings: Sequence[Mapping[str, Any]], rows: LabelledData) -> list[Any]:
-    return _quietly(fit_path, head, settings, **rows.arguments())
+    with quiet():  # fits that do not converge are candidates like others
+        return fit_path(head, settings, **rows.arguments())
 
 
 def refitted(head: Any, rows: LabelledData) -> Any:

@@ -28,7 +28,7 @@ from unspur._validation import (
     restore_on_failure,
 )
 from unspur.exceptions import LabelError
-from unspur.labels import ClassLabel, class_label, main_column, require_no_missing
+from unspur.labels import ClassLabel, class_label, require_no_missing
 from unspur.removers.seen_rows import hash_finite_rows
 from unspur.rows import backend_of, to_host
 from unspur.solvers.coordinates import LogisticCoordinates, RowSpan
@@ -212,21 +212,13 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
 
     def score(self, X: Array, y: Array, sample_weight: Array | None = None) -> float:
         """Accuracy of `predict`; rows of classes that the fit has not seen count as wrong."""
-        known = self._check_fitted().classes_.tolist()
-        places = np.arange(len(known))
-        name, y = main_column(y, "y")
-        guess = self._map_logits(X, partial(_likeliest, places), None, places.dtype)
-        guess, y, weight = to_host(guess, y, sample_weight)
-        truth = class_label(y, name, len(guess), min_classes=1)
+        guess, y, weight = to_host(self.predict(X), y, sample_weight)
+        truth, known = class_label(y, "y", len(guess), min_classes=1), self.classes_.tolist()
         require_no_missing(truth, ())
         if isinstance(truth.classes[0], str) != isinstance(known[0], str):
-            raise LabelError(
-                f"{name} has values such as {truth.classes[0]!r}; the classes of the fit are {known}. Pass labels of "
-                "that type."
-            )
-        place = np.array([known.index(value) if value in known else -1 for value in truth.classes])
-        weight = checked_weights(weight, "sample_weight", len(guess))
-        return float(np.average(place[truth.codes] == guess, weights=weight))
+            raise LabelError(f"y has values such as {truth.classes[0]!r}; the classes of the fit are {known}.")
+        weights = checked_weights(weight, "sample_weight", len(guess))
+        return float(np.average(truth.values == guess, weights=weights))
 
     def predict(self, X: Array) -> Array:
         """Most likely class of each row, shape (n,)."""
