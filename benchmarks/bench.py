@@ -20,7 +20,7 @@ import torch
 from concept_erasure import LeaceFitter
 from sklearn.linear_model import LogisticRegression
 
-from unspur import JSE, LEACE, RLACE
+from unspur import JSE, LEACE
 from unspur._resources import one_scipy_thread
 from unspur._typing import FloatArray
 from unspur.datasets import make_toy
@@ -173,17 +173,6 @@ def erasers() -> list[Figure]:
     return figures
 
 
-def minimax() -> list[Figure]:
-    """RLACE solved, beside its published schedule after 5,000 iterations, which is not yet as good."""
-    toy = make_toy(2000, rho=0.9, random_state=0)
-    exact, schedule = RLACE(), RLACE(solver="sgd", random_state=0, stop_below=0.0, max_iter=5000)
-    ours = seconds(lambda: exact.fit(toy.Z, concept=toy.concept))
-    theirs = seconds(lambda: schedule.fit(toy.Z, concept=toy.concept), repeats=1)
-    left = [1e3 * (r.trace_.chance_loss - r.trace_.response_loss) for r in (exact, schedule)]
-    name = f"RLACE exact / its schedule, 5,000 iterations (best response gains {left[0]:.3f} and {left[1]:.3f} mnat over a constant)"
-    return [Figure(name, f"{1e3 * ours:.0f} ms / {1e3 * theirs:.0f} ms = 1/{theirs / ours:.0f}", "≤ 1/20")]
-
-
 def thread_pools() -> list[Figure]:
     """Why `one_scipy_thread` exists: the same optimisation with and without it."""
     rng = np.random.default_rng(0)
@@ -208,7 +197,6 @@ BENCHMARKS = [
     ten_directions,
     pair_against_two_regressions,
     erasers,
-    minimax,
     thread_pools,
 ]
 

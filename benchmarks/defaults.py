@@ -17,7 +17,7 @@ from sklearn.decomposition import PCA
 from sklearn.model_selection import GroupKFold
 from threadpoolctl import threadpool_limits
 
-from unspur import JSE, AffineMap, PaperVariant, Subspace, __version__
+from unspur import JSE, AffineMap, Subspace, __version__
 from unspur.compare import tune_named_head
 from unspur.datasets import embed_images, make_photodigits, make_toy
 from unspur.exceptions import NotConvergedWarning, NothingRemovedWarning
@@ -33,13 +33,6 @@ VARIANTS = {
     "penalty=0.001": {"penalty": 0.001},
     "cv=0.2 (20 % held out)": {"cv": 0.2},
     "cv=10": {"cv": 10},
-    "PaperVariant(scalars='training')": {"variant": PaperVariant(scalars="training")},
-    "PaperVariant(candidate='failing')": {"variant": PaperVariant(candidate="failing")},
-    "PaperVariant(inner='spurious')": {"variant": PaperVariant(inner="spurious")},
-    "PaperVariant(tests='plain')": {"variant": PaperVariant(tests="plain")},
-    "delta='auto'": {"delta": "auto"},
-    "PaperVariant(output='onto_main')": {"variant": PaperVariant(output="onto_main")},
-    "solver='sgd', cv=0.2": {"solver": "sgd", "penalty": 0.0, "cv": 0.2},
 }
 
 
@@ -167,7 +160,7 @@ def measured(runs, jobs):
     parts.append(table(["photodigits, agreement 0.9", "d_s", "d_y", "worst group", "average over groups", "s"], rows))
     rows = []
     for n in (400, 2000):
-        for name in ("defaults", "cv=0.2 (20 % held out)", "PaperVariant(scalars='training')"):
+        for name in ("defaults", "cv=0.2 (20 % held out)"):
             results = pool(delayed(null_run)(VARIANTS[name], seed, n) for seed in range(4 * runs))
             rows.append([f"`{name}`", f"{n}", *row("", results, (1, 1))[1:]])
     parts.append(
@@ -225,15 +218,6 @@ A level of 5 % per test; a direction must pass two.
   and leaves more of z_sp. Too little leaves noise in the directions. On photodigits more decay than
   the rule chooses does as well, with fewer directions and in less time. No single value is right
   for both, so the rule stays until a better one is found.
-- **`PaperVariant(candidate='last_accepted')`** takes the spurious direction of the pair whose
-  main-task direction was accepted. With `'failing'`, the main task has already been set aside, the
-  spurious direction is estimated with the wrong partner, and on Toy more of z_sp stays.
-- **Δ = 0.** "auto" corrects for a label that is easier to predict. On Toy neither label is, and it
-  changes nothing. On photodigits it stops far too early. Use it if Δ = 0 loses the task
-  ([fine-tuned networks](finetuned-networks.md) has the runs).
-- **Removing the spurious subspace.** On photodigits, projecting onto the main-task subspace does as
-  well. On Toy it keeps less of z_mt. Removal is the default because it changes less: everything
-  that was not tested stays.
 """
 
 if __name__ == "__main__":
