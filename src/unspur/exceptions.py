@@ -7,6 +7,8 @@ two dashes, on the command line.
 
 from __future__ import annotations
 
+import sys
+import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -94,6 +96,18 @@ class UsedRowsWarning(UserWarning):
 
 class ClusterWarning(UserWarning):
     """Rows are not independent: some are duplicates, or a group lies in few clusters; the message says more."""
+
+
+#: Packages whose lines a warning does not name.
+_OURS = {"unspur", "contextlib", "sklearn"}
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """Issue a warning that names the line that called this package."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _OURS:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
 
 
 def __getattr__(name: str) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from copy import copy
 from dataclasses import replace
 from numbers import Integral
@@ -36,7 +35,7 @@ from unspur.clusters import (
     require_disjoint_clusters,
     row_hashes,
 )
-from unspur.exceptions import InputError, UsedRowsWarning
+from unspur.exceptions import InputError, UsedRowsWarning, warn
 from unspur.heads import HEADS, GroupWeighted
 from unspur.heads.base import Head, HeadData, LinearClassifier, decode_head_arguments, with_duplicates_as_clusters
 from unspur.labels import storable
@@ -418,9 +417,8 @@ def _warn_about_validation_rows(data: HeadData) -> None:
         hashes = row_hashes(validation)
         reused = int(np.isin(hashes, row_hashes(train)).sum())
         if reused and has_continuous_columns(rows_on_host(validation, distinct_row_indices(hashes))):
-            warnings.warn(
+            warn(
                 f"{reused:,} of {len(validation):,} validation rows are training rows as well; a penalty that is "
                 "chosen on them is too small. Leave them out of one of the two sets.",
                 UsedRowsWarning,
-                stacklevel=4,
             )

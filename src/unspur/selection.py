@@ -9,7 +9,6 @@ such a head is confident and wrong in small groups, and a larger penalty only ma
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -30,6 +29,7 @@ from unspur.exceptions import (
     GroupSizeError,
     InputError,
     LabelError,
+    warn,
 )
 from unspur.heads.base import (
     Head,
@@ -473,7 +473,7 @@ def fit_or_pool(
         if together is None:
             raise
         note = f"{POOLED} ({error})"
-        warnings.warn(note, FewRowsWarning, stacklevel=5)
+        warn(note, FewRowsWarning)
         remover = clone(remover)
         fit_with_accepted_arguments(remover, together)
         return remover, together, None, (note,)

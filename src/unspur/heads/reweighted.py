@@ -8,7 +8,6 @@ automatic feature reweighting (AFR; Qiu et al., ICML 2023), which adapts a first
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from numbers import Integral, Real
@@ -20,7 +19,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from unspur._data import LabelledData
 from unspur._typing import Array, FloatArray, IntArray
 from unspur._validation import generator
-from unspur.exceptions import InputError, NoErrorsWarning, UninformativeInferenceWarning
+from unspur.exceptions import InputError, NoErrorsWarning, UninformativeInferenceWarning, warn
 from unspur.heads.base import DEFAULT_PENALTY, Head, HeadData, with_duplicates_as_clusters
 from unspur.heads.inference import PROBE_TOL, infer_concept
 from unspur.rows import MAIN, Block
@@ -161,7 +160,7 @@ class GroupWeighted(Head):
             return super()._prepared(data)
         inferred, note = self._with_inferred_concept(data)
         if note:
-            warnings.warn(note, UninformativeInferenceWarning, stacklevel=4)
+            warn(note, UninformativeInferenceWarning)
         return inferred
 
     def _with_inferred_concept(self, data: HeadData) -> tuple[HeadData, str]:
@@ -376,11 +375,7 @@ class JTT(Head):
         if len(self.errors_):
             return second
         message = "the identification model gets every row right, so this is ERM"
-        warnings.warn(
-            f"JTT upweights no row: {message}. Raise identification_penalty so that it makes errors.",
-            NoErrorsWarning,
-            stacklevel=5,
-        )
+        warn(f"JTT upweights no row: {message}. Raise identification_penalty so that it makes errors.", NoErrorsWarning)
         return replace(second, outcome=replace(second.outcome, reason=f"{second.outcome.reason}; {message}"))
 
     def _upweighted(self, rows: LabelledData) -> LabelledData:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
@@ -36,7 +35,7 @@ from unspur.clusters import (
     has_continuous_columns,
     row_hashes,
 )
-from unspur.exceptions import InputError, NothingRemovedWarning, UsedRowsWarning
+from unspur.exceptions import InputError, NothingRemovedWarning, UsedRowsWarning, warn
 from unspur.labels import class_label, label_columns, main_column, require_no_missing, storable
 from unspur.removers.concepts import read_concepts
 from unspur.removers.seen_rows import SeenRows, rounded_hashes
@@ -190,7 +189,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         elif seen is not None and seen.hashes is None:
             notes.append("fitted on too many rows: cannot tell whether some of these rows were used in the fit")
         if used:
-            warnings.warn(f"{used}. {HELD_OUT_ADVICE}", UsedRowsWarning, stacklevel=2)
+            warn(f"{used}. {HELD_OUT_ADVICE}", UsedRowsWarning)
             notes.append(used)
         with one_thread_if_small(z):
             self.certificate_ = certify(
@@ -270,18 +269,16 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def warn_if_nothing_removed(self, limit: int | None) -> None:
         """Warn if nothing was removed, unless the user asked for it with a limit of zero."""
         if self.spurious_.dim and not self.n_removed_:
-            warnings.warn(
+            warn(
                 f"strength is 0, so transform does not change the rows. At strength 1 it would remove "
                 f"{self.spurious_.dim} of {self.removal_.ambient} directions.",
                 NothingRemovedWarning,
-                stacklevel=5,
             )
         if not self.spurious_.dim and limit != 0:
-            warnings.warn(
+            warn(
                 f"No spurious direction was found, so transform does not change the rows: {self.trace_.stopped}. "
                 "print(trace_) shows every test.",
                 NothingRemovedWarning,
-                stacklevel=5,
             )
 
     def fit_transform(self, X: Array, y: Array | None = None, **fit_params: Any) -> Array:

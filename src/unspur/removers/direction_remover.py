@@ -8,7 +8,6 @@ cross-fitting is folds 1 to K.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
@@ -30,7 +29,7 @@ from unspur.clusters import (
     splits_from_cv,
 )
 from unspur.criteria import require_clusters, require_testable
-from unspur.exceptions import ClusterWarning, InputError, LabelError, UsedRowsWarning
+from unspur.exceptions import ClusterWarning, InputError, LabelError, UsedRowsWarning, warn
 from unspur.labels import ClassLabel
 from unspur.removers.base import Remover
 from unspur.removers.joint import SearchResult
@@ -109,18 +108,17 @@ class FitData:
     def warn_about_reused_rows(self, reused: str) -> None:
         """Warn of held-out rows that are training rows as well, or copies of each other."""
         if reused:
-            warnings.warn(f"{reused} Leave them out of one of the two.", UsedRowsWarning, stacklevel=5)
+            warn(f"{reused} Leave them out of one of the two.", UsedRowsWarning)
         tested_on = self.validation or self.train
         if tested_on.clusters_are_duplicates:
             code = tested_on.clusters
             assert code is not None
             copies, which = len(code) - int(code.max()) - 1, "validation" if tested_on.suffix else "training"
-            warnings.warn(
+            warn(
                 f"{copies:,} of {len(code):,} {which} rows are exact duplicates of others. Duplicates count as one "
                 "cluster in the tests, and share a fold unless cv says otherwise. Drop them, or say with clusters "
                 "which rows belong together.",
                 ClusterWarning,
-                stacklevel=5,
             )
 
 
@@ -309,11 +307,10 @@ def _folds(
         return fold
     torn = split_clusters(clusters[present], fold[present])
     if len(torn) and copies:
-        warnings.warn(
+        warn(
             f"cv puts duplicates of {len(torn):,} rows into different test sets: shared noise can make a useless "
             "direction pass the tests. Use an int, which keeps duplicates together.",
             ClusterWarning,
-            stacklevel=2,
         )
     elif len(torn):
         raise InputError(
@@ -329,11 +326,10 @@ def _warn_if_few_clusters(clusters: HeldOutClusters, names: tuple[str, ...], fol
     number = clusters.by_group((clusters.shares(clusters.weight) > 0)[None].astype(np.float64))[0]
     small = [f"({name}) lies in {count:.0f}" for name, count in zip(names, number, strict=False) if count < folds]
     if clusters.n_groups > 1 and small:
-        warnings.warn(
+        warn(
             f"Group {', '.join(small)} clusters, fewer than the {folds} folds: some folds have no rows of this "
             "group, and its results rest on only that many independent clusters.",
             ClusterWarning,
-            stacklevel=2,
         )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,7 +18,7 @@ from unspur._data import fit_arguments
 from unspur._typing import Array
 from unspur._validation import OPTIONAL_COUNT, TEST_CONSTRAINTS, generator
 from unspur.criteria import SMALLEST_GROUP, Average, DirectionTests, Role
-from unspur.exceptions import SearchLimitWarning, SlowFitWarning, TaskLostWarning
+from unspur.exceptions import SearchLimitWarning, SlowFitWarning, TaskLostWarning, warn
 from unspur.removers.direction_remover import (
     BinaryFit,
     DirectionRemover,
@@ -261,9 +260,9 @@ class JSE(DirectionRemover):
             self._set_fitted(data, span, *self._fit_inside(inside))
             self.warn_if_nothing_removed(self.max_spurious)
             if self.search_limit_warning:
-                warnings.warn(f"{self.search_limit_warning} {_SPEED_ADVICE}", SearchLimitWarning, stacklevel=3)
+                warn(f"{self.search_limit_warning} {_SPEED_ADVICE}", SearchLimitWarning)
             if self.task_removed_warning:
-                warnings.warn(f"{self.task_removed_warning} Try metric=1.", TaskLostWarning, stacklevel=3)
+                warn(f"{self.task_removed_warning} Try metric=1.", TaskLostWarning)
         return self
 
     def estimate_delta(self, first_pair: Callable[[], tuple[Average, Average]]) -> tuple[float, float]:
@@ -412,11 +411,10 @@ class JSE(DirectionRemover):
                 pairs += 1
                 if not warned and time.monotonic() - start > SLOW_FIT_SECONDS:
                     warned = True
-                    warnings.warn(
+                    warn(
                         f"JSE has estimated {pairs} pairs of directions, in {SLOW_FIT_SECONDS:.0f} s, and is now at "
                         f"{where}. {_SPEED_ADVICE}",
                         SlowFitWarning,
-                        stacklevel=2,
                     )
 
             yield progress

@@ -17,7 +17,6 @@ then leaves the same relative share of A in every direction.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
@@ -42,6 +41,7 @@ from unspur.exceptions import (
     InputError,
     LabelError,
     TaskLostWarning,
+    warn,
 )
 from unspur.labels import (
     ClassLabel,
@@ -158,11 +158,10 @@ def solve_closed_form(
     right = basis if form == "sal" else whiten.transposed(basis)
     trace = ClosedFormTrace(method, n_concept, left.shape[1], (*uncorrelated, *dependent), whiten.rank, condition)
     if condition > MAX_CONDITION:
-        warnings.warn(
+        warn(
             f"Concept and task nearly share a direction in whitened coordinates: condition number {condition:.3g}. "
             "What is removed is amplified by that; check the certificate on rows that were not used in the fit.",
             IllConditionedWarning,
-            stacklevel=3,
         )
     return ClosedForm(AffineMap(moments.mean_x, right, left, "remove"), Subspace.spanned_by(left), main, trace)
 
@@ -363,7 +362,7 @@ class ClosedFormRemover(Remover):
 
     def _warn_and_note(self, text: str, category: type[Warning]) -> None:
         """Warn, and keep it for the trace and for certificates."""
-        warnings.warn(f"{text}.", category, stacklevel=6)
+        warn(f"{text}.", category)
         self._label_notes = tuple(dict.fromkeys((*self._label_notes, text)))
 
     def _solve(self, moments: Covariances, wide: ScaledSpan | None = None) -> None:
@@ -383,12 +382,11 @@ class ClosedFormRemover(Remover):
         if self.strength_ == 1 and removed and removed >= MAX_REMOVED_RANK_SHARE * rank:
             all_of, left = ("all", "nothing") if removed >= rank else (f"{removed} of the {rank}", "hardly anything")
             classes = "" if not self.concept_classes_ else " A concept of m classes takes up to m − 1 of them."
-            warnings.warn(
+            warn(
                 f"The removal takes {all_of} directions in which the rows vary, so that {left} is left of them."
                 f"{classes} Remove fewer concepts or classes, treat a numeric concept as continuous "
                 "(concept_type='continuous'), or use rows with more features.",
                 EverythingRemovedWarning,
-                stacklevel=4,
             )
 
     def _notes(self) -> list[str]:

@@ -7,8 +7,6 @@ from `CorrectionPairs`. Both measure small changes of an objective by `objective
 
 from __future__ import annotations
 
-import sys
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +17,7 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 
 from unspur._typing import BoolArray, FloatArray, IntArray
-from unspur.exceptions import NotConvergedWarning
+from unspur.exceptions import NotConvergedWarning, warn
 
 #: Values (a,) and gradients (a, p) of some problems, given their points (a, p) and their numbers (a,).
 ManyObjectives: TypeAlias = Callable[[FloatArray, IntArray], tuple[FloatArray, FloatArray]]
@@ -36,8 +34,6 @@ SUFFICIENT_DECREASE = 1e-4
 #: Gradient at zero weights, under the inverse Hessian there, below which a label is not predictable from the rows: the
 #: possible gain, its square, is below the rounding error of the objective.
 MIN_LABEL_GRADIENT = 1e-7
-#: Packages whose frames are skipped to find the caller that a warning is for.
-_OURS = ("unspur", "contextlib", "sklearn")
 #: Whether fits are `quiet`.
 _QUIET: ContextVar[bool] = ContextVar("unspur_quiet", default=False)
 #: Warnings held back by `one_warning`: first text and count of each kind.
@@ -255,7 +251,7 @@ def one_warning() -> Iterator[None]:
         _HELD.reset(token)
     for text, times in held.values():
         more = f" The same happened {times - 1} more time{'s' if times > 2 else ''} in this fit." if times > 1 else ""
-        warnings.warn(text + more, NotConvergedWarning, stacklevel=_calling_level())
+        warn(text + more, NotConvergedWarning)
 
 
 @contextmanager
@@ -277,15 +273,7 @@ def warn_not_converged(kind: str, text: str) -> None:
         return
     held = _HELD.get()
     if held is None:
-        warnings.warn(text, NotConvergedWarning, stacklevel=_calling_level())
+        warn(text, NotConvergedWarning)
     else:
         first, times = held.get(kind, (text, 0))
         held[kind] = first, times + 1
-
-
-def _calling_level() -> int:
-    """The `stacklevel` of the line that called this package."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _OURS:
-        level, frame = level + 1, frame.f_back
-    return level
