@@ -57,8 +57,9 @@ def option_names(kind: type[Any]) -> set[str]:
 
 def parameters_of(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Parameters of the library from the options of a spec, variants left out."""
-    given = {RENAMED.get(name, name): value for name, value in options.items() if name not in VARIANTS}
+    given = {RENAMED.get(name, name): value for name, value in options.items()}
     if method == "JSE":
+        given = {name: value for name, value in given.items() if name not in VARIANTS}
         orthogonality = given.pop("orthogonality", "weights")  # the paper's, unless a metric is given
         given.setdefault("metric", 1.0 if orthogonality == "scores" else 0.0)
     if method in ("JSE", "INLP"):
