@@ -16,13 +16,11 @@ ABSENT = {name for name in (*EXTRAS, "docutils", "onnxruntime") if find_spec(nam
 #: Modules, or folders of them, that are about libraries from beginning to end.
 ABOUT = {
     "browser": ("jinja2", "PIL"),
-    "embed/test_huggingface.py": ("torch", "transformers"),
-    "embed/test_images.py": ("PIL", "torch"),
+    "cli/test_embed_command.py": ("PIL", "pyarrow", "torch", "transformers"),
+    "embed": ("PIL", "pyarrow", "torch", "transformers"),
     "report/test_figures.py": ("matplotlib",),
     "report/test_page.py": ("jinja2", "matplotlib", "PIL"),
     "report/test_words.py": ("PIL",),
-    "cli/test_dask_command.py": ("distributed", "pyarrow"),
-    "io/test_stored_files.py": ("pyarrow",),
     "rows/test_dask.py": ("dask", "distributed"),
     "rows/test_torch.py": ("torch",),
     "surgery/test_export.py": ("onnx", "onnxruntime", "torch"),

@@ -1,6 +1,6 @@
 """Libraries of the extras, for tests that need one here and there: imported when they are used.
 
-``from tests.optional import pandas as pd``: a test that uses it where it is not installed is skipped, which costs its
+``from tests.optional import torch``: a test that uses it where it is not installed is skipped, which costs its
 neighbours nothing; using it while a module is imported is an error there, as all of the module would be lost. Modules
 that are about an extra from beginning to end import it as usual (see `conftest.py`).
 """

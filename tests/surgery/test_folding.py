@@ -3,6 +3,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pandas
 import pytest
 import sklearn
 from sklearn.cross_decomposition import PLSRegression
@@ -24,7 +25,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from sklearn.svm import SVC, LinearSVC, LinearSVR
 
-from tests.optional import pandas, torch
+from tests.optional import torch
 from tests.surgery.maps import KINDS, D, error, make, rows
 from unspur import JSE, LEACE, RobustClassifier, load, surgery
 from unspur.datasets import make_toy
