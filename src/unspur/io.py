@@ -63,6 +63,12 @@ class Table:
         """Names of the features; None if they have none."""
         return list(self.X.columns) if isinstance(self.X, pd.DataFrame) else None
 
+    @property
+    def encoding(self) -> dict[str, Any] | None:
+        """Encoder and options that `unspur embed` noted in the file; None of other files."""
+        made = _made_by_embed(self.schema)
+        return {name: made.get(name) for name in ("encoder", "options")} if made else None
+
     def select(self, rows: Array) -> Table:
         """Some of the rows, by number or mask."""
         X = self.X.iloc[rows] if isinstance(self.X, pd.DataFrame) else self.X[rows]
@@ -75,6 +81,7 @@ class Table:
             return self.columns[name]
         near = get_close_matches(name, list(map(str, self.columns)), n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
+        hint = hint if len(self.columns.columns) else " Pass labels as --labels FILE.csv, row by row."
         raise InputError(f"{self.path} has no column {name!r} (it has: {_listed(self.columns) or 'none'}).{hint}")
 
     def matching(self, where: Sequence[tuple[str, str]]) -> Table:
@@ -254,10 +261,15 @@ def _parquet_files(path: Path) -> Iterator[Any]:
         raise InputError(f"{path} is a folder without .parquet files.")
     if path.is_dir():  # of unspur embed, which notes in each part how many rows there are in all
         rows = sum(parquet.read_metadata(file).num_rows for file in files)
-        wanted = json.loads((parquet.read_schema(files[0]).metadata or {}).get(b"unspur.embed", b"{}")).get("rows")
-        if wanted is not None and wanted != rows:
+        wanted = _made_by_embed(parquet.read_schema(files[0])).get("rows", rows)
+        if wanted != rows:
             raise InputError(f"{path} has {rows:,} of {wanted:,} rows. Give the command that embeds them again.")
     return (parquet.ParquetFile(file) for file in files)
+
+
+def _made_by_embed(schema: Any) -> dict[str, Any]:
+    """What a part of `unspur embed` says about itself; empty for other files."""
+    return dict(json.loads((getattr(schema, "metadata", None) or {}).get(b"unspur.embed", b"{}")))
 
 
 def _header(path: Path) -> list[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from unspur._text import counted
 from unspur.cli.console import note
 from unspur.cli.options import Conditions, RowOptions
 
@@ -38,36 +39,33 @@ class Part:
     @property
     def y(self) -> Any:
         """The task, decoded, with its name."""
-        from unspur.io import plain
         from unspur.labels import class_label
 
-        return class_label(plain(self.table.column(self.task)), self.task, len(self), min_classes=1)
+        return class_label(self._values(self.task), self.task, len(self), min_classes=1)
 
     @property
     def concepts(self) -> Any:
-        """The concept, a Series with its name; several are a DataFrame."""
+        """The concepts, columns of a DataFrame."""
         import pandas as pd
 
-        columns = [self._series(name) for name in self.concept]
-        return columns[0] if len(columns) == 1 else pd.concat(columns, axis=1)
+        return pd.DataFrame({name: self._values(name) for name in self.concept})
 
     @property
     def clusters(self) -> Array | None:
         """Which rows belong together; None if all are independent."""
-        return None if self.cluster is None else self._series(self.cluster).to_numpy()
+        return None if self.cluster is None else self._values(self.cluster)
 
-    def _series(self, name: str) -> Any:
-        import pandas as pd
-
+    def _values(self, name: str) -> Array:
+        """A column; whole numbers stay whole where some are missing."""
         from unspur.io import plain
 
-        return pd.Series(plain(self.table.column(name)), name=name)
+        column = self.table.column(name)
+        whole = column.dtype.kind in "iu" and column.isna().any()
+        return column.to_numpy(dtype=object, na_value=None) if whole else plain(column)
 
     def rows(self) -> tuple[Any, ...]:
         """(X, y, concept), and clusters if there are any, as `compare` and `measure` take them."""
-        import pandas as pd
-
-        return (self.table.X, self.y, pd.DataFrame(self.concepts), *([] if self.cluster is None else [self.clusters]))
+        return (self.table.X, self.y, self.concepts, *([] if self.cluster is None else [self.clusters]))
 
     def arguments(self, suffix: str = "") -> dict[str, Any]:
         """Arguments of `fit`; with the suffix "_val", those of validation rows."""
@@ -84,6 +82,8 @@ def read_parts(rows: RowOptions, model: Any = None, more: Sequence[str] = ()) ->
 
     A saved `model` that was fitted on named columns gets these. `more` are columns that are no features.
     """
+    from unspur.exceptions import InputError
+
     features = None if model is None else feature_names(model)
     files: dict[str, tuple[Path | None, Conditions]] = {
         "training": (rows.file, rows.where),
@@ -95,7 +95,7 @@ def read_parts(rows: RowOptions, model: Any = None, more: Sequence[str] = ()) ->
     for split, (path, where) in files.items():
         if path is None:
             continue
-        if split != "training" and path == rows.file and not rows.where:
+        if split != "training" and where and path == rows.file and not rows.where:
             raise click.UsageError(f"--{split}-where selects rows of FILE, so --where must select the training rows.")
         labels = rows.labels if path == rows.file else None
         apart = dict.fromkeys([*rows.columns, *rows.ignore, *more, *conditions])
@@ -104,6 +104,9 @@ def read_parts(rows: RowOptions, model: Any = None, more: Sequence[str] = ()) ->
         table = read(path, tuple(apart), features, labels, where, optional=split != "training" and path != rows.file)
         if table.features is not None:
             features = table.features
+        known = parts["training"].table if parts else table
+        if None not in (table.encoding, known.encoding) and table.encoding != known.encoding:
+            raise InputError(f"{table.path} and {known.path} were not embedded alike; their columns differ in meaning.")
         if model is not None:
             table = as_fitted(model, table)
         cluster = rows.cluster if rows.cluster in table.columns else None
@@ -139,6 +142,9 @@ def as_fitted(model: Any, table: Table) -> Table:
     from unspur.exceptions import InputError
 
     X, names = np.asarray(table.X), feature_names(model)
+    encoding = getattr(getattr(model, "remover_", model), "encoding_", None)
+    if encoding is not None and table.encoding not in (None, encoding):
+        note(f"{table.path} was not embedded as the rows of the fit were, by {encoding['encoder']}; do it alike.")
     if X.shape[1] != model.n_features_in_:
         raise InputError(f"{table.path} has {X.shape[1]} features; the model was fitted on {model.n_features_in_}.")
     return replace(table, X=X if names is None else pd.DataFrame(X, columns=names, index=table.columns.index))
@@ -157,9 +163,8 @@ def _checked(table: Table, rows: RowOptions) -> Table:
             column = column.mask(as_text(column) == rows.missing_concept).convert_dtypes()
             table = replace(table, columns=table.columns.assign(**{name: column}))
         if name == rows.task and column.isna().any():
-            raise LabelError(
-                f"{name} is missing in {column.isna().sum():,} rows of {table.path}. Leave these rows out."
-            )
+            gaps = counted(int(column.isna().sum()), "row")
+            raise LabelError(f"{name} is missing in {gaps} of {table.path}. Fill it in, or leave these rows out.")
         classes = column.nunique()
         if types.is_float_dtype(column.dtype) or classes > max(MAX_CLASSES, column.notna().sum() / 2):
             raise LabelError(

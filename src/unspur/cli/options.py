@@ -173,6 +173,8 @@ def _number_or_auto(_: click.Context, __: click.Parameter, value: str) -> float 
 
 
 def _folds(_: click.Context, __: click.Parameter, value: float) -> float:
+    if value >= 1 and (value < 2 or value != int(value)):
+        raise click.BadParameter("pass a number of folds, 2 or more, or a share of the rows below 1.")
     return int(value) if value >= 1 else value
 
 
@@ -229,7 +231,7 @@ def check_output(output: Path, *inputs: Path | None, force: bool, suffixes: tupl
     from unspur.exceptions import InputError
 
     if suffixes and output.suffix.lower() not in suffixes:
-        raise click.UsageError(f"{output} must be called {' or '.join(suffixes)}.")
+        raise click.UsageError(f"Give {output} a name that ends in {' or '.join(suffixes)}.")
     for path in inputs:
         if path is not None and path.exists() and output.exists() and output.samefile(path):
             raise InputError(f"{output} is an input file; choose another name for the output.")

@@ -160,7 +160,7 @@ def _message(error: Exception) -> str | None:
         extra = EXTRAS.get(str(error.name).partition(".")[0], "all")
         return f"{error.name} is not installed, and this needs it: {command(extra)}."
     if isinstance(error, OSError):
-        reason = error.strerror or str(error)
+        reason = (error.strerror or str(error)).removesuffix(".")
         return f"{error.filename}: {reason[:1].lower()}{reason[1:]}." if error.filename else f"{reason}."
     *_, last = traceback.walk_tb(error.__traceback__)
     raised_here = str(last[0].f_globals.get("__name__")).partition(".")[0] == "unspur"

@@ -203,7 +203,7 @@ def _accuracy(
 
     if task is None:
         return None
-    frame = pd.DataFrame(columns).dropna(subset=[task])
+    frame = pd.DataFrame(columns).convert_dtypes().dropna(subset=[task])
     if unknown := [value for value in frame[task].unique().tolist() if value not in classes]:
         raise LabelError(f"{task} has the class {unknown[0]!r}, and the model predicts {', '.join(map(str, classes))}.")
     if not concept or frame[list(concept)].isna().any(axis=1).all():
