@@ -41,11 +41,9 @@ class Content(Protocol):
     def kind(self) -> Kind:
         """Pictures or texts."""
 
-    def __len__(self) -> int:
-        """Number of examples."""
+    def __len__(self) -> int: ...
 
-    def __getitem__(self, index: int) -> Any:
-        """Load one example."""
+    def __getitem__(self, index: int) -> Any: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,9 +106,11 @@ def read_examples(
         raise InputError(f"There is no table, folder or data set {source}. Pass a .csv or .parquet file, or a folder.")
     kind, column = _column(frame, source, image, text)
     items = frame[column].tolist()
-    for row, item in enumerate(items, 1):
-        if item is None or item != item or not str(item).strip():
-            raise InputError(f"{path}: row {row} has no {kind} in the column {column!r}. Fill it in, or drop the row.")
+    blank = [isinstance(item, str) and not item.strip() for item in items]
+    empty = np.logical_or(frame[column].isna(), np.array(blank, dtype=bool))
+    if empty.any():
+        row = int(np.argmax(empty)) + 1
+        raise InputError(f"{path}: row {row} has no {kind} in the column {column!r}. Fill it in, or drop the row.")
     if kind == "text":
         items = [str(item) for item in items]
     else:
@@ -131,7 +131,8 @@ def _read_table(path: Path) -> pd.DataFrame:
         if path.suffix.lower() == ".csv":
             return pd.read_csv(path)
         require("Parquet files need", "pyarrow")
-        return pd.read_parquet(path)
+        frame = pd.read_parquet(path)
+        return frame.reset_index() if frame.index.name else frame
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read: {brief(error)}.") from error
 
@@ -171,10 +172,9 @@ def _column(columns: Any, source: Any, image: str | None, text: str | None) -> t
 
 
 def _plain(frame: pd.DataFrame) -> pd.DataFrame:
-    """The columns of a table that hold text, numbers or truth values."""
-    known = {name: frame[name].dropna() for name in frame}
-    scalar = str | bool | int | float | np.generic
-    return frame[[name for name, values in known.items() if values.empty or isinstance(values.iloc[0], scalar)]]
+    """The columns of a table but pictures and lists."""
+    first = {name: next(iter(frame[name].dropna()), None) for name in frame}
+    return frame[[name for name, one in first.items() if not isinstance(one, bytes | dict | list | np.ndarray)]]
 
 
 def _class_folders(root: Path) -> pd.DataFrame:

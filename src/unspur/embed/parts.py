@@ -62,6 +62,8 @@ def embed(
         raise InputError(f"{encoder.name} embeds {encoder.kind}s, and the examples are {examples.kind}s.")
     if EMBEDDING in examples.labels:
         raise InputError(f"A label cannot be called {EMBEDDING!r}, as that is the column of the rows. Rename it.")
+    if batch is not None and batch < 1:
+        raise InputError(f"batch is a number of examples, 1 or more; got {batch}.")
     batch = batch or (GPU_BATCH if encoder.device.startswith("cuda") else BATCH)
     made = {"encoder": encoder.name, "options": dict(encoder.options), "rows": len(examples)}
     parts = {

@@ -218,34 +218,25 @@ def _missing(values: Array, missing: Any) -> BoolArray:
     return found if missing is None else found | np.asarray(values == missing)
 
 
-@dataclass(frozen=True)
-class Survey:
-    """Rows with a known concept, and those of each pair of classes (concept, y); none of numbers."""
+def _count(batches: Batches, *, numbers: bool) -> Counter[tuple[Any, Any]]:
+    """Rows of each pair of classes (concept, y), without running the model; numbers are one class, None."""
+    groups = Counter[tuple[Any, Any]]()
+    for batch in batches:
+        n = len(batch.concept)
+        if batch.y is not None and _missing(batch.y, None).any():
+            raise LabelError("y is missing in some rows; only concept may have missing values.")
+        concept = [None] * n if numbers else batch.concept.tolist()
+        groups.update(zip(concept, [None] * n if batch.y is None else batch.y.tolist(), strict=True))
+    if not groups:
+        raise LabelError("No row has a known concept: all labels are missing, or all tokens are padding.")
+    return groups
 
-    rows: int
-    groups: Mapping[tuple[Any, Any], int]
 
-    @classmethod
-    def of(cls, batches: Batches, *, numbers: bool = False) -> Survey:
-        """Count rows and classes, without running the model; a concept that is `numbers` has no classes."""
-        rows, groups = 0, Counter[tuple[Any, Any]]()
-        for batch in batches:
-            rows += len(batch.concept)
-            if not numbers:
-                y = [None] * len(batch.concept) if batch.y is None else batch.y.tolist()
-                groups.update(zip(batch.concept.tolist(), y, strict=True))
-            if batch.y is not None and _missing(batch.y, None).any():
-                raise LabelError("y is missing in some rows; only concept may have missing values.")
-        if not rows:
-            raise LabelError("No row has a known concept: all labels are missing, or all tokens are padding.")
-        return cls(rows, dict(groups))
-
-    def classes(self, which: int) -> tuple[Any, ...]:
-        """The classes of the concept (0) or of y (1), in their order."""
-        try:
-            return tuple(sorted({pair[which] for pair in self.groups}))
-        except TypeError:
-            raise LabelError(f"{('concept', 'y')[which]} mixes values that cannot be ordered. Use one kind.") from None
+def _classes(values: Iterable[Any], name: str) -> tuple[Any, ...]:
+    try:
+        return tuple(sorted(set(values)))
+    except TypeError:
+        raise LabelError(f"{name} mixes values that cannot be ordered. Use one kind.") from None
 
 
 def scrub(
@@ -312,14 +303,17 @@ def scrub(
     for name in names:
         find_module(model, name)
     labelled = Batches(batches, concept, y, pooling=pooling, missing=remover.missing_concept, device=_device_of(model))
-    survey = Survey.of(labelled, numbers=numbers)
-    if not numbers and not 2 <= len(survey.classes(0)) <= MAX_CLASSES:
+    groups = _count(labelled, numbers=numbers)
+    classes = () if numbers else _classes((one for one, _ in groups), "concept")
+    if not numbers and not 2 <= len(classes) <= MAX_CLASSES:
         raise LabelError(
-            f"concept has {len(survey.classes(0))} classes in {survey.rows:,} rows; 2 to {MAX_CLASSES} are possible. "
-            "Numbers need a remover with concept_type='continuous'."
+            f"concept has {len(classes)} classes in {groups.total():,} rows; 2 to {MAX_CLASSES} are possible. Numbers "
+            "need a remover with concept_type='continuous'."
         )
-    if remover._needs_y and None in survey.classes(1):
+    task = _classes((y for _, y in groups), "y") if remover._needs_y else ()
+    if None in task:
         raise LabelError(f"{type(remover).__name__} uses the labels of the task: pass y.")
+    weights = None if numbers else _group_weights(groups, remover.balance, classes, task)
     removals: dict[str, Remover] = {}
     with _evaluating(model), ExitStack() as attached:
         places = _layers_in_order(model, names, next(iter(labelled)), output)
@@ -327,24 +321,28 @@ def scrub(
             for before in list(removals)[-1:]:
                 attached.enter_context(Attachment(model, before, removals[before].removal_, place=places[before]))
             try:
-                removals[layer] = fit_sums(clone(remover), survey, rows_at(model, layer, place, labelled))
+                removals[layer] = fit_sums(
+                    clone(remover), classes, task, weights, rows_at(model, layer, place, labelled)
+                )
             except InputError as error:
                 error.add_note(f"This happened in layer {layer!r}.")
                 raise
     return Scrubbing(MappingProxyType(removals), MappingProxyType(places), labelled.pooling)
 
 
-def fit_sums(remover: Any, survey: Survey, visits: Iterator[tuple[Batch, Any]]) -> Remover:
-    """Fit a closed form from sums over the batches."""
-    numbers = remover.concept_type == "continuous"
-    classes = () if numbers else survey.classes(0)
-    task = survey.classes(1) if not numbers and remover._needs_y else ()
-    weights = None if numbers else _group_weights(survey, remover.balance, classes, task)
+def fit_sums(
+    remover: Any,
+    classes: tuple[Any, ...],
+    task: tuple[Any, ...],
+    weights: FloatArray | None,
+    visits: Iterator[tuple[Batch, Any]],
+) -> Remover:
+    """Fit a closed form from sums over the batches; without `classes` the concept is a number."""
     total, seen = None, ""
     for batch, rows in visits:
         n = len(batch.concept)
-        codes = np.zeros(n, dtype=np.intp) if numbers else np.asarray(np.searchsorted(classes, batch.concept))
-        targets = batch.concept[None].astype(np.float64) if numbers else _indicators(codes, len(classes))
+        codes = np.asarray(np.searchsorted(classes, batch.concept)) if classes else np.zeros(n, dtype=np.intp)
+        targets = _indicators(codes, len(classes)) if classes else batch.concept[None].astype(np.float64)
         main = np.zeros(n, dtype=np.intp)
         if task and batch.y is not None:
             main = np.asarray(np.searchsorted(task, batch.y))
@@ -355,7 +353,7 @@ def fit_sums(remover: Any, survey: Survey, visits: Iterator[tuple[Batch, Any]]) 
         total = moments if total is None else total.merge(moments)
         one = fingerprint(rounded_hashes(rows))
         seen = merged_fingerprints(seen, one) if seen else one
-    assert total is not None  # the survey found rows
+    assert total is not None  # there are rows with a known concept
     return fit_moments(remover, total, concept_classes=classes, classes=task, row_set_hash=seen)
 
 
@@ -364,13 +362,15 @@ def _indicators(codes: IntArray, k: int) -> FloatArray:
     return np.asarray(codes == np.arange(1, k)[:, None], dtype=np.float64)
 
 
-def _group_weights(survey: Survey, balance: str, classes: tuple[Any, ...], task: tuple[Any, ...]) -> FloatArray:
+def _group_weights(
+    groups: Counter[tuple[Any, Any]], balance: str, classes: tuple[Any, ...], task: tuple[Any, ...]
+) -> FloatArray:
     """Weight of a row of each class of the concept and of the task, (k, m); m is 1 without a task."""
     counts = np.zeros((len(classes), max(1, len(task))))
-    for (concept, y), count in survey.groups.items():
+    for (concept, y), count in groups.items():
         counts[classes.index(concept), task.index(y) if task else 0] += count
-    concept_codes, main_codes = (codes.reshape(-1) for codes in np.indices(counts.shape))
-    weight = balanced_weights(counts.reshape(-1), balance, concept_codes, main_codes if task else None)
+    concept_codes, task_codes = (codes.reshape(-1) for codes in np.indices(counts.shape))
+    weight = balanced_weights(counts.reshape(-1), balance, concept_codes, task_codes if task else None)
     return np.divide(weight.reshape(counts.shape), counts, out=np.zeros_like(counts), where=counts > 0)
 
 
@@ -544,14 +544,18 @@ class Scrubbing:
         values = np.concatenate([batch.concept for batch in labelled])
         chosen = _sample(np.zeros(len(values)) if numbers else values, max_rows, rng)
         before, after = defaultdict[str, list[Array]](list), defaultdict[str, list[Array]](list)
-        output, start, sequences = _OutputSums(), 0, []
+        output, start, sequences = np.zeros(5), 0, []
         with _evaluating(model):
             for batch in labelled:
                 taken = chosen[start : start + len(batch.concept)]
                 start += len(taken)
                 sequences.append(batch.sequence[taken])
-                output.add(
-                    model, batch, self._run(model, batch, taken, before), self._run(model, batch, taken, after, True)
+                _add_output(
+                    output,
+                    model,
+                    batch,
+                    self._run(model, batch, taken, before),
+                    self._run(model, batch, taken, after, True),
                 )
         seed, clusters = int(rng.integers(2**31)), np.concatenate(sequences) if self.pooling == "tokens" else None
         kind: Any = "continuous" if numbers else "class"
@@ -561,7 +565,7 @@ class Scrubbing:
             return leakage(Z, values[chosen], concept_type=kind, clusters=clusters, random_state=seed)
 
         layers = tuple(LayerLeakage(layer, probe(before[layer]), probe(after[layer])) for layer in self.layers)
-        return ScrubbingReport(layers, *output.results(), int(chosen.sum()))
+        return ScrubbingReport(layers, *_output_measures(output), int(chosen.sum()))
 
     def _run(
         self, model: Any, batch: Batch, taken: BoolArray, into: dict[str, list[Array]], clean: bool = False
@@ -690,41 +694,34 @@ def _score(measured: Leakage | NumericLeakage) -> str:
     return f"{measured.r2:6.3f}" if isinstance(measured, NumericLeakage) else f"{100 * measured.accuracy:6.1f}"
 
 
-class _OutputSums:
-    """Sums of divergences over tokens, or sequences for logits of sequences, and of log probabilities of tokens."""
+def _add_output(sums: Array, model: Any, batch: Batch, before: Any, after: Any) -> None:
+    """Add the divergence of logits, their number, the losses of next tokens before and after, and their number."""
+    import torch
 
-    def __init__(self) -> None:
-        self._divergence, self._places = 0.0, 0
-        self._losses, self._tokens = np.zeros(2), 0
+    first, second = (getattr(output, "logits", None) for output in (before, after))
+    if first is None or second is None or first.ndim not in (2, 3):
+        return
+    # Logits of a decoder are of tokens of its own.
+    tokens = batch.mask if batch.mask is not None and first.shape[:-1] == batch.mask.shape else None
+    ids = batch.inputs.get("input_ids")
+    encodes = getattr(getattr(model, "config", None), "is_encoder_decoder", False)
+    generates = tokens is not None and getattr(model, "can_generate", bool)() and not encodes
+    for number in range(len(first)):  # one sequence at a time: all at once may take gigabytes
+        kept = slice(None) if tokens is None else torch.from_numpy(tokens[number]).to(first.device)
+        log_p, log_q = (
+            one[number].double().reshape(-1, one.shape[-1])[kept].log_softmax(-1) for one in (first, second)
+        )
+        possible = log_p > -math.inf  # forbidden tokens have logit -inf, and 0 · log 0 is 0
+        sums[:2] += float((log_p[possible].exp() * (log_p - log_q)[possible]).sum()), len(log_p)
+        if generates and ids is not None:
+            following = ids[number][kept][1:, None]
+            sums[2:4] += [-float(log[:-1].gather(1, following).sum()) for log in (log_p, log_q)]
+            sums[4] += len(following)
 
-    def add(self, model: Any, batch: Batch, before: Any, after: Any) -> None:
-        """Add a batch."""
-        import torch
 
-        first, second = (getattr(output, "logits", None) for output in (before, after))
-        if first is None or second is None or first.ndim not in (2, 3):
-            return
-        # Logits of a decoder are of tokens of its own.
-        tokens = batch.mask if batch.mask is not None and first.shape[:-1] == batch.mask.shape else None
-        config, ids = getattr(model, "config", None), batch.inputs.get("input_ids")
-        generates = getattr(model, "can_generate", bool)() and not getattr(config, "is_encoder_decoder", False)
-        for number in range(len(first)):  # one sequence at a time: all at once may take gigabytes
-            kept = slice(None) if tokens is None else torch.from_numpy(tokens[number])
-            log_p, log_q = (
-                one[number].double().reshape(-1, one.shape[-1])[kept].log_softmax(-1).cpu() for one in (first, second)
-            )
-            possible = log_p > -math.inf  # forbidden tokens have logit -inf, and 0 · log 0 is 0
-            self._divergence += float((log_p[possible].exp() * (log_p - log_q)[possible]).sum())
-            self._places += len(log_p)
-            if generates and tokens is not None and ids is not None:
-                following = ids[number].cpu()[kept][1:, None]
-                self._losses += [-float(log[:-1].gather(1, following).sum()) for log in (log_p, log_q)]
-                self._tokens += len(following)
-
-    def results(self) -> tuple[float | None, float | None, float | None, int]:
-        """Mean divergence, perplexity before and after, and tokens that were predicted."""
-        kl = self._divergence / self._places if self._places else None
-        if not self._tokens:
-            return kl, None, None, 0
-        before, after = (math.exp(min(loss / self._tokens, 700.0)) for loss in self._losses)
-        return kl, before, after, self._tokens
+def _output_measures(sums: Array) -> tuple[float | None, float | None, float | None, int]:
+    """Mean divergence, perplexity before and after, and tokens that were predicted."""
+    divergence, places, *losses, tokens = sums.tolist()
+    kl = divergence / places if places else None
+    before, after = (math.exp(min(loss / tokens, 700.0)) if tokens else None for loss in losses)
+    return kl, before, after, int(tokens)
