@@ -261,6 +261,13 @@ def audited(names):
     return audit(X, y, {**columns, "constant": np.ones(500)}, probe_all=False, random_state=0)
 
 
+def test_what_was_not_probed_has_no_chart():
+    found = toy_findings()
+    bare = replace(found, certificate=replace(found.certificate, probe={}, task=None), nonlinear={})
+    assert 'class="chart"' not in section(render(bare), "leakage")
+    assert 'class="chart"' in section(render(found), "leakage")
+
+
 def test_other_columns_are_shown_with_their_verdicts_and_a_few_at_most():
     found = toy_findings()
     assert not section(render(found), "audit")  # there are no other columns

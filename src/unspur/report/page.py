@@ -31,7 +31,7 @@ from unspur.report.colours import Marker, group_look, in_the_dark
 from unspur.report.figures.charts import concept_name, group_bars, ladder, probe_lines, probes
 from unspur.report.figures.style import as_svg
 from unspur.report.results import Boundary, Findings
-from unspur.report.tables import accuracy_frame, audit_frame, numeric_columns, probe_frame, test_frame
+from unspur.report.tables import accuracy_frame, audit_frame, numeric_columns, probe_frame, trace_frame
 from unspur.report.words import accuracy_verdict, verdict
 
 __all__ = ["accuracy_verdict", "build", "check_page", "render", "verdict", "write_page"]
@@ -144,24 +144,21 @@ def render(findings: Findings, *, title: str | None = None) -> str:
     axes = axes_that_fit(findings)
     first = tuple(axes.index(k) for k in findings.view.first_pair())
     found = probe_lines(findings)
-    charts = {"groups": "", "ladder": "", "probes": as_svg(probes, findings)}
     accuracy = accuracy_frame(findings, weighted=False)
-    if accuracy is not None:
-        charts["groups"] = as_svg(group_bars, findings)
-    if any(map(len, findings.traces.values())):
-        charts["ladder"] = as_svg(ladder, findings)
-    charts, chart_style = _as_classes(charts, len(findings.groups))
+    tested = any(map(len, findings.traces.values()))
+    known = {"groups": (group_bars, accuracy is not None), "ladder": (ladder, tested), "probes": (probes, bool(found))}
+    drawn = {name: as_svg(draw, findings) if there else "" for name, (draw, there) in known.items()}
+    charts, chart_style = _as_classes(drawn, len(findings.groups))
     style = _read("page.css") + chart_style
     script = f"(() => {{\n'use strict';\n{_read('page.js')}\n}})();"
     concepts = words.join_with_and([words.named(name) for name in findings.concepts])
-    audit = audit_frame(findings)
+    certificate = findings.certificate
     parts: dict[str, Any] = {
         "findings": findings,
         "title": title or f"Removing {concepts}, keeping {words.named(findings.main)}",
         "policy": _policy(style, script),
         "style": style,
         "script": script,
-        "sections": _sections(audit is not None),
         "sentences": words.sentences(findings),
         "further": words.context_sentences(findings),
         "tiles": tiles(findings),
@@ -173,15 +170,13 @@ def render(findings: Findings, *, title: str | None = None) -> str:
         "first": first,
         "means": group_means(findings, axes),
         "tests": [
-            {"name": f"Tests{f' of {name}' if name else ''}", "frame": test_frame(trace), "length": len(trace)}
+            {"name": f"Tests{f' of {name}' if name else ''}", "frame": trace_frame(trace), "length": len(trace)}
             for name, trace in findings.traces.items()
         ],
         "meanings": direction_examples(findings, pictures),
         "probes": probe_frame(found),
-        "certificate": _certificate(findings),
-        "audit": audit,
-        "caveat": words.CAVEAT,
-        "version": __version__,
+        "covariance": {concept_name(findings, name): share for name, share in certificate.covariance_left.items()},
+        "audit": audit_frame(findings),
     }
     template = environment.get_template("page.html.jinja")
 
@@ -190,23 +185,8 @@ def render(findings: Findings, *, title: str | None = None) -> str:
         return str(template.render(**parts, sheet=sheet, data=data))
 
     budget = min(MAX_THUMBNAILS, max(MIN_THUMBNAILS, MAX_PAGE - len(page(None).encode())))
-    drawn = [pictures[row] for row in findings.drawn_rows.tolist() if row in pictures]
-    return page(thumbnail_sheet(drawn, budget)).lstrip()
-
-
-def _sections(audited: bool) -> list[tuple[str, str]]:
-    """Identifiers and names of the sections."""
-    other = [("audit", "Columns")] if audited else []
-    return [
-        ("verdict", "Verdict"),
-        ("groups", "Groups"),
-        ("subspaces", "Subspaces"),
-        ("tests", "Tests"),
-        ("meaning", "Meaning"),
-        ("leakage", "Leakage"),
-        *other,
-        ("reproduce", "Reproduce"),
-    ]
+    thumbnails = [pictures[row] for row in findings.drawn_rows.tolist() if row in pictures]
+    return page(thumbnail_sheet(thumbnails, budget)).lstrip()
 
 
 def _environment() -> Any:
@@ -223,15 +203,11 @@ def _environment() -> Any:
         finalize=words.fit,
     )
     environment.filters |= {
-        "count": words.count,
-        "join_with_and": words.join_with_and,
-        "named": words.named,
-        "number": words.number,
-        "numeric_columns": numeric_columns,
-        "plural": words.plural,
-        "told": _told,
+        name: getattr(words, name)
+        for name in ("clipped", "count", "join_with_and", "named", "number", "percent", "plural")
     }
-    environment.globals["group_path"] = _group_path
+    environment.filters |= {"numeric_columns": numeric_columns, "told": _told}
+    environment.globals |= {"caveat": words.CAVEAT, "group_path": _group_path, "version": __version__}
     return environment
 
 
@@ -333,21 +309,6 @@ def tiles(findings: Findings) -> list[tuple[str, str, str, str, str]]:
         interval = words.bounds(leak.low, leak.high, 0)
         found.append((f"linear probe for {words.named(name)}", f"{100 * leak.accuracy:.0f}", "%", interval, note))
     return found
-
-
-def _certificate(findings: Findings) -> list[tuple[str, str]]:
-    """Facts of the certificate, by name."""
-    certificate = findings.certificate
-    left = [
-        (f"covariance with {words.clipped(concept_name(findings, name), 80)} left", words.percent(share))
-        for name, share in certificate.covariance_left.items()
-    ]
-    return [
-        ("measured on", words.plural(certificate.rows, "row")),
-        ("rank left", f"{certificate.rank} of {findings.n_features}"),
-        *left,
-        ("distortion", f"{words.percent(certificate.distortion)} of the variance of the rows"),
-    ]
 
 
 def safe_json(value: Any) -> str:

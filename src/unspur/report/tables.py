@@ -177,7 +177,7 @@ def probe_frame(lines: Mapping[str, Mapping[str, Leakage]]) -> pd.DataFrame:
     return made
 
 
-def test_frame(trace: Trace) -> pd.DataFrame:
+def trace_frame(trace: Trace) -> pd.DataFrame:
     """Every direction that a fit tested, with its statistics and the decision."""
     tests = [(step.verdict.informative, step.verdict.specific) for step in trace]
     made = frame(
