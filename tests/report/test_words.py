@@ -17,7 +17,7 @@ from tests.report.making import (
 from unspur.metrics import PairedDifference
 from unspur.report import words
 from unspur.report.page import tiles
-from unspur.report.words import accuracy_verdict, context_sentences, verdict
+from unspur.report.words import context_sentences, verdict
 
 
 def said(findings):
@@ -179,7 +179,6 @@ def test_the_gap_that_remains_and_chance_stand_there():
 
 
 def test_the_gap_is_named_with_the_head_that_it_is_of():
-    """The page has the recommended head, if there is one; a terminal, beside its table, the unweighted one."""
     found = photo_findings()
 
     def gap_of(result):
@@ -190,11 +189,12 @@ def test_the_gap_is_named_with_the_head_that_it_is_of():
         return one
 
     assert len(set(map(gap_of, (found.before, found.after, found.before.weighted, found.recommended)))) == 4
-    page, terminal = gap(verdict(found)), gap(accuracy_verdict(found.results))
-    assert page.startswith("With a group-weighted head, ")
-    assert page.endswith(f"is {gap_of(found.recommended)} points ({gap_of(found.before.weighted)} before the removal).")
-    assert terminal.startswith("With an unweighted head, ")
-    assert terminal.endswith(f"is {gap_of(found.after)} points ({gap_of(found.before)} before the removal).")
+    recommended, plain = gap(verdict(found)), gap(verdict(unweighted(found)))
+    assert recommended.startswith("With a group-weighted head, ")
+    before = gap_of(found.before.weighted)
+    assert recommended.endswith(f"is {gap_of(found.recommended)} points ({before} before the removal).")
+    assert plain.startswith("With an unweighted head, ")
+    assert plain.endswith(f"is {gap_of(found.after)} points ({gap_of(found.before)} before the removal).")
 
 
 def test_where_no_task_direction_was_found_it_is_said():

@@ -114,7 +114,7 @@ def _as_json(jse: JSE, findings: Findings) -> dict[str, Any]:
 
 
 def _print_result(jse: JSE, findings: Findings, output: Path, page: Path) -> None:
-    from unspur.report.page import accuracy_verdict
+    from unspur.report.page import verdict
     from unspur.report.tables import accuracies_and_penalties, group_table
 
     found = f"{jse.spurious_.dim} belong to the photograph, {jse.main_.dim} to the digits"
@@ -127,7 +127,7 @@ def _print_result(jse: JSE, findings: Findings, output: Path, page: Path) -> Non
     accuracies, penalties = accuracies_and_penalties({result.name: result for result in findings.results[:2]})
     show(group_table(accuracies, "digit", "photo", penalties=penalties))
     say("\nIn parentheses: 95 % intervals.\n")
-    for sentence in accuracy_verdict(findings.results):
+    for sentence in verdict(findings)[:-1]:  # what to do next comes last
         say(sentence)
     say()
     print_path("Figure", output)

@@ -13,7 +13,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from os import PathLike
@@ -32,9 +32,9 @@ from unspur.report.figures.charts import concept_name, group_bars, ladder, probe
 from unspur.report.figures.style import as_svg
 from unspur.report.results import Boundary, Findings
 from unspur.report.tables import accuracy_frame, audit_frame, numeric_columns, probe_frame, trace_frame
-from unspur.report.words import accuracy_verdict, verdict
+from unspur.report.words import verdict
 
-__all__ = ["accuracy_verdict", "build", "check_page", "render", "verdict", "write_page"]
+__all__ = ["build", "check_page", "render", "verdict", "write_page"]
 
 #: SVG paths of markers, all of about the same area.
 SHAPES: dict[Marker, str] = {
@@ -146,7 +146,11 @@ def render(findings: Findings, *, title: str | None = None) -> str:
     found = probe_lines(findings)
     accuracy = accuracy_frame(findings, weighted=False)
     tested = any(map(len, findings.traces.values()))
-    known = {"groups": (group_bars, accuracy is not None), "ladder": (ladder, tested), "probes": (probes, bool(found))}
+    known: dict[str, tuple[Callable[..., Any], bool]] = {
+        "groups": (group_bars, accuracy is not None),
+        "ladder": (ladder, tested),
+        "probes": (probes, bool(found)),
+    }
     drawn = {name: as_svg(draw, findings) if there else "" for name, (draw, there) in known.items()}
     charts, chart_style = _as_classes(drawn, len(findings.groups))
     style = _read("page.css") + chart_style

@@ -198,8 +198,8 @@ def sentences(findings: Findings) -> list[str]:
     return [
         *_recommended(findings),
         _directions(findings),
-        *_accuracies(findings.results, findings.groups),
-        *_guessing(findings.results, findings.recommended),
+        *_accuracies(findings),
+        *_guessing(findings),
         *_leaks(findings),
     ]
 
@@ -212,22 +212,10 @@ def context_sentences(findings: Findings) -> list[str]:
         task = [f"No direction of {the(findings.main)} was found{so}."]
     return [
         *_others(findings.results),
-        *_remaining_gap(findings.results, findings.groups, findings.recommended),
+        *_remaining_gap(findings),
         *task,
         *_oblique(findings),
         _next_step(findings),
-    ]
-
-
-def accuracy_verdict(results: Sequence[MethodResult]) -> list[str]:
-    """Sentences about accuracies alone, of the original rows, the removal, and others, in this order."""
-    accuracy = results[0].accuracy
-    groups = () if accuracy is None else short_groups(accuracy)
-    return [
-        *_accuracies(results, groups),
-        *_guessing(results),
-        *_remaining_gap(results, groups),
-        *_others(results),
     ]
 
 
@@ -266,7 +254,8 @@ def _directions(findings: Findings) -> str:
     return f"{findings.method} removed {share} for {concepts}{in_part}."
 
 
-def _accuracies(results: Sequence[MethodResult], groups: Sequence[str]) -> Iterator[str]:
+def _accuracies(findings: Findings) -> Iterator[str]:
+    results, groups = findings.results, findings.groups
     (before, after), removed = (result.accuracy for result in results[:2]), results[1].n_removed
     if before is None or after is None:
         problem = results[1].problem or results[0].problem or "it was not measured"
@@ -296,22 +285,20 @@ def _accuracies(results: Sequence[MethodResult], groups: Sequence[str]) -> Itera
     )
 
 
-def _head(
-    results: Sequence[MethodResult], recommended: MethodResult | None
-) -> tuple[str, GroupAccuracy | None, GroupAccuracy | None]:
+def _head(findings: Findings) -> tuple[str, GroupAccuracy | None, GroupAccuracy | None]:
     """The head to judge, which is the recommended one if it was measured, and its accuracies before and after."""
-    if recommended is None:
-        return "an unweighted head", results[0].accuracy, results[1].accuracy
-    weighted = results[0].weighted
-    return "a group-weighted head", None if weighted is None else weighted.accuracy, recommended.accuracy
+    if findings.recommended is None:
+        return "an unweighted head", findings.before.accuracy, findings.after.accuracy
+    weighted = findings.before.weighted
+    return "a group-weighted head", None if weighted is None else weighted.accuracy, findings.recommended.accuracy
 
 
-def _guessing(results: Sequence[MethodResult], recommended: MethodResult | None = None) -> Iterator[str]:
+def _guessing(findings: Findings) -> Iterator[str]:
     """A sentence about a worst group for which guessing would do as well."""
-    head, before, accuracy = _head(results, recommended)
+    head, before, accuracy = _head(findings)
     if accuracy is None:
         return
-    classes, removed = len(accuracy.classes), results[1].n_removed
+    classes, removed = len(accuracy.classes), findings.after.n_removed
     guess = 1.0 / classes
     coin = f"{'a coin flip' if classes == 2 else f'guessing among {classes} classes'} ({chance(guess)})"
     start = f"With {head}{' after the removal' if removed else ''}, the worst group is"
@@ -323,21 +310,19 @@ def _guessing(results: Sequence[MethodResult], recommended: MethodResult | None 
         yield f"{start} not clearly above {coin}."
 
 
-def _remaining_gap(
-    results: Sequence[MethodResult], groups: Sequence[str], recommended: MethodResult | None = None
-) -> Iterator[str]:
+def _remaining_gap(findings: Findings) -> Iterator[str]:
     """The gap between groups that remains, with the recommended head if it was measured, and what guessing achieves."""
-    head, before, after = _head(results, recommended)
+    head, before, after = _head(findings)
     if after is None:
         return
     gap, earlier = _gap(after), ""
-    if results[1].n_removed and before is not None:
+    if findings.after.n_removed and before is not None:
         earlier = f" ({_gap(before):.1f} before the removal)"
     yield (
-        f"With {head}, the gap between the best group ({groups[int(np.nanargmax(after.accuracy))]}, "
+        f"With {head}, the gap between the best group ({findings.groups[int(np.nanargmax(after.accuracy))]}, "
         f"{percent(float(np.nanmax(after.accuracy)))}) and the worst group is {gap:.1f} {points(gap / 100)}{earlier}."
     )
-    if (edge := results[0].grid_edge) and (penalty := results[0].penalty) is not None:
+    if (edge := findings.before.grid_edge) and (penalty := findings.before.penalty) is not None:
         yield (
             f"The unweighted head on the original rows has the {edge} penalty that was tried, {penalty:g}; a "
             f"{'larger' if edge == 'largest' else 'smaller'} one may be better."
@@ -405,7 +390,7 @@ def _next_step(findings: Findings) -> str:
     if not findings.cli_source:
         return "Next, with rows of your own: unspur report FILE --task COLUMN --concept COLUMN"
     change, weighted = findings.after.worst_change, findings.before.weighted
-    gains = change is not None and change.low > 0.0 and not list(_guessing(findings.results, findings.recommended))
+    gains = change is not None and change.low > 0.0 and not list(_guessing(findings))
     less_without = weighted is not None and weighted.worst_relative_to_removal is not None and not _as_well(weighted)
     if gains and less_without and not any(result.n_removed > 0 and _as_well(result) for result in findings.results[2:]):
         return f"Next, use the removal: {findings.next_command}"
