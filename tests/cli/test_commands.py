@@ -354,7 +354,7 @@ def test_report_and_audit_show_pictures_that_lie_in_their_folder(frames, tmp_pat
     error = run("report", *words, *TWO, "--root", tmp_path / "other", "--output", tmp_path / "no.html", code=1)
     assert "p" in error
     frame.assign(picture="../p.png").to_csv(tmp_path / "rows.csv", index=False)
-    assert "--allow-outside" in run("report", *words, *TWO, "--output", tmp_path / "no.html", code=1)
+    assert "not inside of" in run("report", *words, *TWO, "--output", tmp_path / "no.html", code=1)
 
 
 def test_test_rows_are_whole_clusters_and_copies(frames, tmp_path):

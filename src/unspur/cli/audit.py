@@ -17,7 +17,6 @@ from unspur.cli.options import (
     check_output,
     force_option,
     json_option,
-    outside_option,
     row_options,
     seed_option,
     with_default,
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
     help="Pictures or texts whose properties are audited as well: a column of paths or texts, or an array.",
 )
 @root_option
-@outside_option
 @with_default("--level", 0.05, "Significance level of all columns together.", type=click.FloatRange(0, 1, True, True))
 @with_default("--max-rows", 10_000, "Most rows to use, drawn at random.", type=click.IntRange(1))
 @with_default("--max-probes", 50, "Most columns to train a probe for.", type=click.IntRange(0))
@@ -61,7 +59,6 @@ def audit_command(
     columns: tuple[str, ...],
     shown: str | None,
     root: Path | None,
-    allow_outside: bool,
     level: float,
     max_rows: int,
     max_probes: int,
@@ -102,7 +99,7 @@ def audit_command(
         audited[name] = as_measurement(audited[name])
     progress = not as_json and sys.stderr.isatty()
     if shown is not None:
-        audited |= _properties(shown_content(shown, table, root, allow_outside=allow_outside), len(table), progress)
+        audited |= _properties(shown_content(shown, table, root), len(table), progress)
     if not audited:
         raise click.UsageError(f"{rows.file} has no columns to audit besides {rows.task}; name some with --column.")
     with progress_bar("audit", 2 + min(max_probes, len(audited)), shown=progress) as step:

@@ -43,9 +43,6 @@ def with_default(name: str, default: Any, text: str, **more: Any) -> Callable[[F
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 force_option = click.option("--force", is_flag=True, help="Replace the output if it exists.")
 seed_option = with_default("--seed", 0, "Random seed.", type=click.IntRange(0, 2**32 - 1))
-outside_option = click.option(
-    "--allow-outside", is_flag=True, help="Allow paths of pictures that lead out of their folder."
-)
 
 
 def _conditions(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> Conditions:

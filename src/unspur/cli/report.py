@@ -23,7 +23,6 @@ from unspur.cli.options import (
     fitting_options,
     force_option,
     json_option,
-    outside_option,
     row_options,
     seed_option,
 )
@@ -34,9 +33,6 @@ if TYPE_CHECKING:
 
 #: What a removal can be compared with.
 METHODS = [name for name in (*REMOVER_NAMES, *HEAD_NAMES) if name != "none"]
-#: How names of pictures end.
-PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff")
-
 root_option = click.option("--root", type=PATH, help="Folder of the pictures. Default: folder of FILE.")
 
 
@@ -60,7 +56,6 @@ root_option = click.option("--root", type=PATH, help="Folder of the pictures. De
     help="What to show for each row: a column of paths or texts, or an array of pictures.",
 )
 @root_option
-@outside_option
 @click.option("--title", help="Title of the page.")
 @fitting_options
 @seed_option
@@ -74,7 +69,6 @@ def report_command(
     compared: tuple[str, ...],
     shown: str | None,
     root: Path | None,
-    allow_outside: bool,
     title: str | None,
     seed: int,
     force: bool,
@@ -103,7 +97,7 @@ def report_command(
     model = None if removal is None else load(removal)
     parts = with_test_rows(read_parts(rows, model, () if shown is None else (shown,)), seed)
     train, test, validation = parts["training"], parts["test"], parts.get("validation")
-    content = {} if shown is None else shown_content(shown, test.table, root, allow_outside=allow_outside)
+    content = {} if shown is None else shown_content(shown, test.table, root)
     verbose = not as_json and sys.stderr.isatty()
     if model is None:
         model = _fitted_or_pooled(train, validation, {"seed": seed, "verbose": verbose, **options})
@@ -212,12 +206,12 @@ def _print_result(found: Findings, output: Path, save: Path | None, as_json: boo
     say("Open it in a browser.")
 
 
-def shown_content(name: str, table: Table, root: Path | None, *, allow_outside: bool) -> dict[str, Any]:
+def shown_content(name: str, table: Table, root: Path | None) -> dict[str, Any]:
     """Pictures or texts of the rows of a table, as arguments of `measure`.
 
-    Pictures lie in `root`, by default the folder of the table; `allow_outside` allows others, which a page that is
-    passed on would show.
+    Pictures lie in `root`, by default the folder of the table: the page that shows them may be passed on.
     """
+    from unspur.embed.examples import PICTURE_SUFFIXES, inside_of
     from unspur.exceptions import InputError
 
     if name in table.pictures:
@@ -226,11 +220,7 @@ def shown_content(name: str, table: Table, root: Path | None, *, allow_outside: 
     if column.isna().any():
         raise InputError(f"{name} of {table.path} is empty in {column.isna().sum():,} rows; each row needs a value.")
     words = column.astype(str).tolist()
-    if not all(word.lower().endswith(PICTURES) for word in words):
+    if not all(word.lower().endswith(PICTURE_SUFFIXES) for word in words):
         return {"texts": words}
     folder = root or (table.path if table.path.is_dir() else table.path.parent)
-    paths = [folder / word for word in words]
-    outside = [path for path in paths if not path.resolve().is_relative_to(folder.resolve())]
-    if outside and not allow_outside:
-        raise InputError(f"{outside[0]} lies outside of {folder}. Pass --allow-outside if it may be shown.")
-    return {"pictures": paths}
+    return {"pictures": [inside_of(folder, word, table.path) for word in words]}
