@@ -36,7 +36,6 @@ from unspur_paper.experiments.draws import draw
 from unspur_paper.experiments.registry import DATASETS
 
 RESULTS = Path(__file__).parent / "results"
-#: Tolerances whose verdicts are set against those of the tightest.
 
 
 def evaluation(given: argparse.Namespace) -> dict[str, Any]:

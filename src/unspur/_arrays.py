@@ -92,16 +92,6 @@ def to_python(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def is_missing(value: Any) -> bool:
-    """Whether a value is None, NaN, NaT, or says of itself that it is missing."""
-    if value is None:
-        return True
-    try:
-        return bool(value != value)
-    except (TypeError, ValueError):  # pandas.NA compares to neither true nor false
-        return True
-
-
 def renumbered(codes: Array) -> IntArray:
     """Codes 0, 1, … without gaps, shape (n,), in the order of the values."""
     return np.unique(codes, return_inverse=True)[1].reshape(-1).astype(np.intp)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import os
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -94,16 +93,6 @@ def map_blocks(function: Callable[[T], S], blocks: Sequence[T]) -> Iterator[S]:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
-
-
-def peak_memory() -> int | None:
-    """Peak resident memory of this process in bytes; None on Windows, which does not tell."""
-    try:
-        import resource
-    except ImportError:
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def available_memory() -> int | None:

@@ -7,10 +7,12 @@ that Dask keeps. So what is lost with a worker is computed again, to the same bi
 from __future__ import annotations
 
 import copy
+import ctypes
 import functools
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -174,6 +176,19 @@ def _packed(labels: RowLabels) -> RowLabels:
 # What workers do
 
 
+@functools.cache
+def _keep_small_blocks() -> None:
+    """Let glibc keep 64 MB of freed blocks below 16 MB.
+
+    Dask has its workers give all freed memory back at once, so every temporary array would begin with page faults: a
+    fit of 200,000 rows took 1.6 times the processor time.
+    """
+    if "MALLOC_TRIM_THRESHOLD_" in os.environ:
+        with suppress(AttributeError, OSError):  # another C library
+            for name, size in ((-3, 16 * 2**20), (-1, 64 * 2**20)):  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
+                ctypes.CDLL(None).mallopt(name, size)
+
+
 def _unpacked(labels: RowLabels, chunk: Array) -> RowLabels:  # noqa: ARG001
     targets, weight = labels.targets.astype(np.float64), labels.weight.astype(np.float64)
     return RowLabels(targets, labels.cell.astype(np.intp), weight, labels.n_folds)
@@ -181,6 +196,7 @@ def _unpacked(labels: RowLabels, chunk: Array) -> RowLabels:  # noqa: ARG001
 
 def _source(chunk: Array, labels: RowLabels) -> MemoryRows:
     """The rows in aligned memory: those that were sent may not be, and NumPy's sums would differ in the last bits."""
+    _keep_small_blocks()
     targets, cell, weight = (np.require(one, requirements="A") for one in (labels.targets, labels.cell, labels.weight))
     return MemoryRows(np.require(chunk, requirements="A"), RowLabels(targets, cell, weight, labels.n_folds))
 
