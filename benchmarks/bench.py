@@ -21,7 +21,7 @@ from concept_erasure import LeaceFitter
 from sklearn.linear_model import LogisticRegression
 
 from unspur import JSE, LEACE
-from unspur._resources import one_scipy_thread
+from unspur._resources import one_blas_thread
 from unspur._typing import FloatArray
 from unspur.datasets import make_toy
 from unspur.rows import MemoryRows, RowLabels
@@ -115,7 +115,7 @@ def pair_against_two_regressions(n: int = 10_000, d: int = 768, penalty: float =
         ours, theirs = seconds(lambda gradient=gradient: pair(gradient)), seconds(lambda tol=tol: regressions(tol))
         name = f"one pair / two `LogisticRegression(tol={tol:g})`, n = {n:,}, d = {d}, both to a relative gradient of {gradient:.0e}"
         figures.append(Figure(name, f"{ours:.2f} s / {theirs:.2f} s = {ours / theirs:.2f}", "≤ 1.5"))
-        with one_scipy_thread():
+        with one_blas_thread():
             theirs = seconds(lambda tol=tol: regressions(tol))
         name = "the same, with scikit-learn given our remedy for the two thread pools (last line)"
         figures.append(Figure(name, f"{ours:.2f} s / {theirs:.2f} s = {ours / theirs:.2f}", "≤ 1.5"))
@@ -174,7 +174,7 @@ def erasers() -> list[Figure]:
 
 
 def thread_pools() -> list[Figure]:
-    """Why `one_scipy_thread` exists: the same optimisation with and without it."""
+    """Why `one_blas_thread` exists: the same optimisation with and without it."""
     rng = np.random.default_rng(0)
     z = rng.standard_normal((4000, 300), dtype=np.float32)
 
@@ -186,7 +186,7 @@ def thread_pools() -> list[Figure]:
         scipy.optimize.minimize(objective, np.ones(300), jac=True, method="L-BFGS-B", options={"maxiter": 100})
 
     plain = seconds(minimise)
-    with one_scipy_thread():
+    with one_blas_thread():
         limited = seconds(minimise)
     name = "L-BFGS on a product with Z: SciPy's own BLAS threads left alone / limited to one"
     return [Figure(name, f"{1e3 * plain:.0f} ms / {1e3 * limited:.0f} ms = {plain / limited:.1f}")]

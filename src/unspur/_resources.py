@@ -55,9 +55,6 @@ def one_blas_thread() -> Iterator[None]:
         _usual = None
 
 
-one_scipy_thread = one_blas_thread
-
-
 def one_thread_if_small(X: Any) -> AbstractContextManager[None]:
     """Context with one BLAS thread for rows of few features, or few rows, and with the usual number for others.
 
@@ -65,8 +62,9 @@ def one_thread_if_small(X: Any) -> AbstractContextManager[None]:
     """
     shape, device = getattr(X, "shape", None), getattr(getattr(X, "device", None), "type", "cpu")
     on_device = isinstance(device, str) and device != "cpu"  # objects of Dask have any attribute, lazily
-    known = isinstance(shape, tuple) and len(shape) == 2 and all(isinstance(size, int) for size in shape)
-    return one_blas_thread() if known and not on_device and min(shape) <= MAX_ONE_THREAD_FEATURES else nullcontext()
+    if on_device or not isinstance(shape, tuple) or not all(isinstance(size, int) for size in shape):
+        return nullcontext()
+    return one_blas_thread() if len(shape) == 2 and min(shape) <= MAX_ONE_THREAD_FEATURES else nullcontext()
 
 
 @functools.cache

@@ -20,7 +20,7 @@ from sklearn.base import BaseEstimator
 
 from unspur._arrays import renumbered
 from unspur._data import LabelledData
-from unspur._resources import one_scipy_thread
+from unspur._resources import one_blas_thread
 from unspur._typing import BoolArray, FloatArray, IntArray
 from unspur.heads.base import Head, HeadData, fit_folds, held_out_logits
 from unspur.solvers.coordinates import RowSpan
@@ -182,7 +182,7 @@ def _calibrate(
         return loss, np.append(np.sum(residual * logits) / scale, slopes)
 
     bounds = [(0.0, None), *[(None, None)] * possible.size]
-    with one_scipy_thread():
+    with one_blas_thread():
         end = minimize(objective, np.append(0.0, chance), jac=True, method="L-BFGS-B", bounds=bounds)
     slope, intercepts = float(end.x[0]) / scale, end.x[1:].reshape(shape) + left_out
     return _Calibration(slope, intercepts, loss_and_residual(0.0, chance)[0], float(end.fun))

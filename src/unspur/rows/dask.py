@@ -64,7 +64,8 @@ class DaskRows(RowSource):
         tasks = [_task(_summed)(chunk, labels, sent) for chunk, labels in self._parts]
         while len(tasks) > FAN_IN:
             tasks = [_task(_added)(*tasks[i : i + FAN_IN]) for i in range(0, len(tasks), FAN_IN)]
-        return _added(*compute_together(tasks))
+        result: S = _added(*compute_together(tasks))
+        return result
 
     def project(self, directions: Array, centre: Array) -> RowSource:
         """Rows ``(z − centre) @ directions`` in float64, each chunk where it is; small ones are brought here."""
@@ -197,8 +198,8 @@ def _unpacked(labels: RowLabels, chunk: Array) -> RowLabels:  # noqa: ARG001
 def _source(chunk: Array, labels: RowLabels) -> MemoryRows:
     """The rows in aligned memory: those that were sent may not be, and NumPy's sums would differ in the last bits."""
     _keep_small_blocks()
-    targets, cell, weight = (np.require(one, requirements="A") for one in (labels.targets, labels.cell, labels.weight))
-    return MemoryRows(np.require(chunk, requirements="A"), RowLabels(targets, cell, weight, labels.n_folds))
+    columns: list[Any] = [np.require(one, requirements="A") for one in (labels.targets, labels.cell, labels.weight)]
+    return MemoryRows(np.require(chunk, requirements="A"), RowLabels(*columns, labels.n_folds))
 
 
 def _opened(sent: Any) -> Any:

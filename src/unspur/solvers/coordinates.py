@@ -23,7 +23,7 @@ import scipy.linalg
 import scipy.linalg.lapack
 
 from unspur._arrays import to_numpy
-from unspur._resources import one_scipy_thread
+from unspur._resources import one_blas_thread
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError
 from unspur.rows import MAX_UNCENTRED_DISTANCE, MemoryRows, RowSource, Weighting, backend_of
@@ -178,7 +178,7 @@ class Metric:
             matrix = tau * covariance
             matrix[np.diag_indices_from(matrix)] += (1.0 - tau) * float(np.trace(covariance)) / rank
             factor: FloatArray = np.linalg.cholesky(matrix).astype(np.float64, copy=False)
-            with one_scipy_thread():
+            with one_blas_thread():
                 inverse = scipy.linalg.lapack.dtrtri(factor, lower=1)[0]
             return cls(centre, np.ascontiguousarray(inverse.T), factor, bound)
         values, vectors = np.linalg.eigh(covariance)
@@ -236,7 +236,7 @@ class LogisticCoordinates:
             hessian[np.diag_indices_from(hessian)] += decay
             # T = L⁻ᵀ for C/4 + λI = L Lᵀ; explicit because it is applied seven times per evaluation.
             lower = np.linalg.cholesky(hessian)
-            with one_scipy_thread():
+            with one_blas_thread():
                 inverse, _ = scipy.linalg.lapack.dtrtri(lower, lower=True)
             transform = np.ascontiguousarray(inverse.T)
         else:
@@ -297,7 +297,7 @@ class Whitener:
         correlation = matrix / scale / scale[:, None]
         lower = _clear_cholesky(correlation, noise) if scaled else None
         if lower is not None:
-            with one_scipy_thread():
+            with one_blas_thread():
                 inside = scipy.linalg.lapack.dtrtri(lower, lower=True)[0]
             rank = len(inside)
         else:
@@ -398,7 +398,7 @@ class RowSpan:
             raise InputError(COVARIANCE_OVERFLOWS)
         if spread == 0.0 or np.abs(centre).max() > MAX_UNCENTRED_DISTANCE * spread:
             return None, list(sets)  # nothing to span, or rounding of the rows counts, which this would hide
-        with one_scipy_thread():
+        with one_blas_thread():
             size = int(scipy.linalg.lapack.dgeqrf_lwork(d, n)[0])
             reflections, factors, _, _ = scipy.linalg.lapack.dgeqrf(rows.T, lwork=size, overwrite_a=True)
         upper = np.triu(reflections[:n])
@@ -472,7 +472,7 @@ class RowSpan:
         if not columns.shape[1]:
             return columns
         multiply = scipy.linalg.lapack.dormqr
-        with one_scipy_thread():
+        with one_blas_thread():
             _, size, _ = multiply("L", transpose, self._reflections, self._factors, columns, -1)
             product, _, _ = multiply("L", transpose, self._reflections, self._factors, columns, int(size[0]))
         return np.asarray(product)
