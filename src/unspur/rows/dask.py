@@ -198,8 +198,9 @@ def _unpacked(labels: RowLabels, chunk: Array) -> RowLabels:  # noqa: ARG001
 def _source(chunk: Array, labels: RowLabels) -> MemoryRows:
     """The rows in aligned memory: those that were sent may not be, and NumPy's sums would differ in the last bits."""
     _keep_small_blocks()
-    columns: list[Any] = [np.require(one, requirements="A") for one in (labels.targets, labels.cell, labels.weight)]
-    return MemoryRows(np.require(chunk, requirements="A"), RowLabels(*columns, labels.n_folds))
+    given: tuple[Any, ...] = labels.targets, labels.cell, labels.weight, chunk
+    targets, cell, weight, z = (np.require(one, requirements="A") for one in given)
+    return MemoryRows(z, RowLabels(targets, cell, weight, labels.n_folds))
 
 
 def _opened(sent: Any) -> Any:
