@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import safetensors.numpy
@@ -18,8 +18,6 @@ from unspur._text import brief
 from unspur._typing import Array
 from unspur.exceptions import ArtifactError, OutputExistsError
 
-#: Type and shape of arrays by name, such as ``("F64", 20, 1)``.
-Shapes: TypeAlias = dict[str, tuple[Any, ...]]
 #: Version of the layout; that of version 0.1 was 1.
 FORMAT = 2
 
@@ -69,13 +67,8 @@ def write_artifact(
             raise OSError(f"{path} cannot be written: {brief(error)}.") from error
 
 
-def read_artifact(
-    path: str | PathLike[str], check: Callable[[dict[str, Any], Shapes], object] | None = None, *, oldest: int = FORMAT
-) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Arrays and metadata of a file written by `write_artifact`; ArtifactError for any other file.
-
-    `check` gets the metadata with the type and the shape of each array, and raises ArtifactError before one is read.
-    """
+def read_artifact(path: str | PathLike[str], *, oldest: int = FORMAT) -> tuple[dict[str, Array], dict[str, Any]]:
+    """Arrays and metadata of a file written by `write_artifact`; ArtifactError for any other file."""
     if not Path(path).is_file():
         raise ArtifactError(f"There is no file {path}.")
     try:
@@ -87,10 +80,7 @@ def read_artifact(
                 raise ArtifactError(f"{path} was saved by version 0.1 of unspur, which is no longer read; fit again.")
             if metadata["format"] > FORMAT:
                 raise ArtifactError(f"{path} was saved by a later version of unspur; upgrade.")
-            slices = {name: file.get_slice(name) for name in list(file.keys())}
-            if check is not None:
-                check(metadata, {name: (str(part.get_dtype()), *part.get_shape()) for name, part in slices.items()})
-            arrays = {name: file.get_tensor(name) for name in slices}
+            arrays = {name: file.get_tensor(name) for name in list(file.keys())}
     except ArtifactError:
         raise
     except Exception as error:  # whatever a damaged header makes the libraries raise

@@ -8,14 +8,13 @@ from importlib import import_module
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from unspur._files import Shapes, read_artifact
+from unspur._files import read_artifact
 from unspur._registry import REMOVER_POINTS, Registry
 from unspur._registry import REMOVERS as MODULES
 from unspur._text import brief
 from unspur._typing import Array
 from unspur.exceptions import ArtifactError
 from unspur.removers.base import Remover as Remover
-from unspur.removers.base import require_layer, require_shapes
 
 if TYPE_CHECKING:
     from unspur.removers.inlp import INLP as INLP
@@ -47,14 +46,7 @@ def load(path: str | PathLike[str]) -> Remover:
 
 def read_saved(path: str | PathLike[str], with_layer: Callable[..., Any] | None = None) -> Any:
     """The remover of a file, or the result of `with_layer` for it and its saved head."""
-
-    def check(metadata: dict[str, Any], shapes: Shapes) -> None:
-        with artifact_errors(path, f"a fitted {_method(path, metadata)}"):
-            require_shapes(shapes)
-            if "classifier" in metadata:
-                require_layer(shapes)
-
-    arrays, metadata = read_artifact(path, check)
+    arrays, metadata = read_artifact(path)
     with artifact_errors(path, f"a fitted {_method(path, metadata)}"):
         layer = {name: arrays.pop(name) for name in ("coef", "intercept") if name in arrays}
         remover = restore(path, arrays, metadata)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
 from typing import Any, ClassVar, Self
@@ -15,9 +15,8 @@ from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted
 
 from unspur._arrays import cast, to_numpy, to_python
-from unspur._files import Shapes, write_artifact
+from unspur._files import write_artifact
 from unspur._resources import one_thread_if_small
-from unspur._text import brief
 from unspur._typing import Array
 from unspur._validation import (
     check_rows,
@@ -47,8 +46,6 @@ from unspur.subspace import AffineMap, Subspace
 MAX_CERTIFICATE_BYTES = 2 * 10**9
 #: Rows that are enough for a certificate.
 CERTIFICATE_ROWS = 10_000
-#: What to do where rows of the fit are measured.
-HELD_OUT_ADVICE = "Pass rows that were held out."
 
 
 class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -63,8 +60,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     - sum over the rows on their own backend: `Covariances.of(rows)` or `Moments.of(rows, weighting)` of a
       `RowSource`, with ``in_float64=True`` where the type of the rows has too few digits;
     - call ``self._set_removal(removal, spurious, main)``, which sets `removal_` (AffineMap), `spurious_` and `main_`
-      (Subspace), and applies the parameter `strength` if there is one. The basis of `spurious_` spans a factor of
-      the map, which loading a saved remover checks;
+      (Subspace), and applies the parameter `strength` if there is one;
     - set `trace_`, an instance of the class attribute `trace_type`, which has `stopped`, `to_dict`, `from_dict` and
       prints as a table;
     - set `classes_` (of y, or empty) and `concept_classes_` (of one concept, or a tuple for each of several);
@@ -94,7 +90,6 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     _validation_rows: SeenRows | None = None
     certificate_: Certificate
     _leaves_nothing: bool = False  # of the rows of the fit
-    encoding_: dict[str, Any]  # of the store that `unspur fit` read the rows from; absent for other rows
 
     def _set_removal(self, removal: AffineMap, spurious: Subspace, main: Subspace) -> None:
         """Set both subspaces, and the map at the strength that was asked for."""
@@ -126,7 +121,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def _clear_row_hashes(self) -> None:
         """Drop what an earlier fit kept."""
-        for name in ("_training_rows", "_validation_rows", "certificate_", "encoding_"):
+        for name in ("_training_rows", "_validation_rows", "certificate_"):
             self.__dict__.pop(name, None)
 
     def certificate(
@@ -183,13 +178,13 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             if more := len(measured) - len(np.unique(measured)):
                 rows = f"{more:,} of the {len(measured):,} rows measured"
                 notes.append(f"{rows} are duplicates of others and count once with them")
-        used, seen = self.used_rows_note(z[known]), self._training_rows
+        used, seen = self._used_rows_note(z[known]), self._training_rows
         if seen is None and not used:
             notes.append("read from a file: cannot tell whether some of these rows were used in the fit")
         elif seen is not None and seen.hashes is None:
             notes.append("fitted on too many rows: cannot tell whether some of these rows were used in the fit")
         if used:
-            warn(f"{used}. {HELD_OUT_ADVICE}", UsedRowsWarning)
+            warn(f"{used}. Pass rows that were held out.", UsedRowsWarning)
             notes.append(used)
         with one_thread_if_small(z):
             self.certificate_ = certify(
@@ -221,27 +216,22 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             )
         return X
 
-    def used_rows_note(self, z: Array) -> str:
+    def _used_rows_note(self, z: Array) -> str:
         """What to say of rows (n, d) some of which the fit has used, or ""."""
-        used = self._used_rows(z)
-        return f"{'; '.join(used)}; results on them are too optimistic" if used else ""
-
-    def _used_rows(self, z: Array) -> list[str]:
-        """Sentences about rows that the fit has used; empty if there are none."""
-        hashes, notes = rounded_hashes(z), []
+        hashes, found = rounded_hashes(z), list[str]()
         # Rows of a few small integers may be equal by chance.
         by_chance = not has_continuous_columns(cast(z[distinct_row_indices(hashes)], np.float32))
         unknown = self._training_rows is None or self._training_rows.hashes is None
-        if (unknown or by_chance) and fingerprint(hashes) == getattr(self, "training_hash_", None):
-            return [f"{len(z):,} of the {len(z):,} rows measured were used in the fit"]
+        if (unknown or by_chance) and fingerprint(hashes) == self.training_hash_:
+            found.append(f"{len(z):,} of the {len(z):,} rows measured were used in the fit")
         for seen, where in (
             (self._training_rows, "were used in the fit"),
             (self._validation_rows, "were validation rows, on which the directions were tested"),
         ):
             if seen is not None and seen.hashes is not None and not by_chance:
                 same = int(np.isin(hashes, seen.hashes).sum())
-                notes += [f"{same:,} of the {len(z):,} rows measured {where}"] if same else []
-        return notes
+                found += [f"{same:,} of the {len(z):,} rows measured {where}"] if same else []
+        return f"{'; '.join(found)}; results on them are too optimistic" if found else ""
 
     def _notes(self) -> list[str]:
         """Notes of a certificate about the fit; subclasses add theirs."""
@@ -280,13 +270,6 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 "print(trace_) shows every test.",
                 NothingRemovedWarning,
             )
-
-    def fit_transform(self, X: Array, y: Array | None = None, **fit_params: Any) -> Array:
-        """`fit` with its keywords, then `transform` of the same rows.
-
-        Raises before fitting if X cannot be transformed.
-        """
-        return super().fit_transform(X, y, **fit_params)
 
     def transform(self, X: Array) -> Array:
         """Rows with the concept removed, in their own dtype; a tensor returns a tensor on the same device.
@@ -332,7 +315,6 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             "strength": self.strength_,
             "training_hash": self.training_hash_,
             "certificate": self.certificate_.to_dict() if hasattr(self, "certificate_") else None,
-            "encoding": getattr(self, "encoding_", None),
         }
         removal = self.removal_
         arrays = {"centre": removal.centre, "right": removal.right, "left": removal.left, "offset": removal.offset}
@@ -340,25 +322,23 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def _restore(self, arrays: dict[str, Array], metadata: dict[str, Any]) -> Self:
         """Become the fitted remover that was saved."""
-        require_finite_numbers(arrays)
         self._validate_params()
         saved = AffineMap(arrays["centre"], arrays["right"], arrays["left"], metadata["form"], arrays["offset"])
         self.strength_ = float(metadata["strength"])
         self.removal_ = saved._collapsed() if self.strength_ == 1 else saved
         self.spurious_, self.main_ = Subspace(arrays["spurious"]), Subspace(arrays["main"])
+        if {self.spurious_.ambient, self.main_.ambient} != {self.removal_.ambient}:
+            raise ValueError(f"its subspaces do not have the {self.removal_.ambient} features of its map")
         self.trace_ = self.trace_type.from_dict(metadata["trace"])
         self.classes_, self.concept_classes_ = (_tuples(metadata[name]) for name in ("classes", "concept_classes"))
         self.n_features_in_ = self.removal_.ambient
         self.training_hash_ = metadata["training_hash"]
-        self._saved_by = brief(metadata["version"], 40)
         if hasattr(self.trace_, "most_evaluations"):
             self.n_iter_ = self.trace_.most_evaluations
         if metadata["certificate"] is not None:
             self.certificate_ = Certificate.from_dict(metadata["certificate"])
         if metadata["feature_names"] is not None:
             self.feature_names_in_ = np.array(metadata["feature_names"], dtype=object)
-        if metadata["encoding"] is not None:
-            self.encoding_ = metadata["encoding"]
         return self
 
     def __sklearn_tags__(self) -> Any:
@@ -395,44 +375,3 @@ def plain_parameters(estimator: BaseEstimator) -> dict[str, Any]:
 def _tuples(value: Any) -> Any:
     """Nested lists as nested tuples."""
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
-
-
-def require_shapes(found: Shapes) -> None:
-    """Raise ValueError unless the arrays of a file have types and shapes that fit together."""
-    shapes: dict[str, tuple[int, ...]] = {}
-    for name in ("centre", "offset", "right", "left", "spurious", "main"):
-        if name not in found:
-            raise ValueError(f"there is no array {name!r}")
-        kind, *shape = found[name]
-        shapes[name] = tuple(shape)
-        if kind != "F64":
-            raise ValueError(f"{name!r} is of type {kind}, and not of F64")
-    if len(shapes["centre"]) != 1 or not shapes["centre"][0]:
-        raise ValueError(f"'centre' has shape {shapes['centre']}; expected a non-empty vector (d,)")
-    (d,) = shapes["centre"]
-    if shapes["offset"] != (d,):
-        raise ValueError(f"'offset' has shape {shapes['offset']} where 'centre' has {shapes['centre']}")
-    for name in ("right", "left", "spurious", "main"):
-        if len(shapes[name]) != 2 or shapes[name][0] != d or shapes[name][1] > d:
-            raise ValueError(f"{name!r} has shape {shapes[name]}; of {d} features it is (d, k) with d = {d} and k ≤ d")
-    if shapes["right"] != shapes["left"]:
-        raise ValueError(f"the factors of the map have shapes {shapes['right']} and {shapes['left']}")
-
-
-def require_layer(found: Shapes) -> None:
-    """Raise ValueError unless coefficients (k, d) and intercepts (k,) of a layer fit the removal."""
-    for name, dims in (("coef", 2), ("intercept", 1)):
-        if name not in found:
-            raise ValueError(f"there is no array {name!r}")
-        kind, *shape = found[name]
-        if kind != "F64" or len(shape) != dims:
-            raise ValueError(f"{name!r} is of type {kind} and shape {tuple(shape)}")
-    if found["coef"][1] != found["intercept"][1] or found["coef"][2] != found["centre"][1]:
-        raise ValueError(f"coefficients of shape {found['coef'][1:]} do not go with the removal")
-
-
-def require_finite_numbers(arrays: Mapping[str, Array]) -> None:
-    """Raise ValueError unless all numbers are finite."""
-    for name, array in arrays.items():
-        if not np.isfinite(array).all():
-            raise ValueError(f"{name!r} holds NaN or infinity")

@@ -373,14 +373,12 @@ class RowSpan:
     _axes: FloatArray | None = None
 
     @classmethod
-    def of(
-        cls, *sets: Array | None, live: Sequence[BoolArray | None] = (), whole: bool = False
-    ) -> tuple[Self | None, list[Array | None]]:
+    def of(cls, *sets: Array | None, live: Sequence[BoolArray | None] = ()) -> tuple[Self | None, list[Array | None]]:
         """The span of the rows of these sets that are `live` (all by default), and the sets in its coordinates.
 
         Returns (None, unchanged sets) unless all sets are in memory and together have fewer rows than features. Also
         below `MIN_FEATURES`, and for rows that are all the same or far from zero. Directions along which the rows
-        are rounding errors do not belong to the span, except to the `whole` one.
+        are rounding errors do not belong to the span.
         """
         given = [rows for rows in sets if rows is not None]
         masks = [None if mask is None or mask.all() else mask for mask in live] or [None] * len(given)
@@ -407,10 +405,9 @@ class RowSpan:
         if not np.isfinite(lengths).all():
             raise InputError(COVARIANCE_OVERFLOWS)
         kept = np.flatnonzero(lengths > MIN_LENGTH_SHARE * lengths.max())
-        inside, axes = upper[kept].T, None
-        if not whole:
-            axes = _axes_above_rounding(inside, min(_dtype(rows).itemsize for rows in given))
-            inside = inside if axes is None else inside @ axes
+        inside = upper[kept].T
+        axes = _axes_above_rounding(inside, min(_dtype(rows).itemsize for rows in given))
+        inside = inside if axes is None else inside @ axes
         span = cls(centre, reflections, factors, kept, axes)
         parts = np.split(inside, np.cumsum(sizes)[:-1])
         found = iter(
@@ -488,14 +485,6 @@ def _axes_above_rounding(coordinates: FloatArray, itemsize: int) -> FloatArray |
         return None
     _, lengths, axes = np.linalg.svd(coordinates, full_matrices=False)
     return np.asarray(axes[lengths > MIN_DEVIATION_SHARE[itemsize] * lengths[0]].T)
-
-
-def to_span_coordinates(rows: RowSource) -> tuple[RowSource, RowSpan | None]:
-    """A row source in the coordinates of its span, and the span; unchanged rows and None if `RowSpan.of` has none."""
-    if type(rows) is not MemoryRows:
-        return rows, None
-    span, (inside,) = RowSpan.of(rows.z, live=[rows.labels.weight > 0])
-    return (rows, None) if span is None else (MemoryRows(inside, rows.labels), span)
 
 
 @dataclass(frozen=True, slots=True)

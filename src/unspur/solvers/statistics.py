@@ -79,10 +79,6 @@ class CellCounts:
         """Mask over fold numbers: all but one (all when None)."""
         return np.array([number != fold for number in range(self.n_folds + 1)])
 
-    def only(self, fold: int) -> BoolArray:
-        """Mask over fold numbers: one."""
-        return ~self.without(fold)
-
     @property
     def held_out_folds(self) -> BoolArray:
         """Mask over fold numbers: all that are held out in turn."""
