@@ -1,8 +1,5 @@
-import dataclasses
-
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
 
 from unspur.exceptions import InputError
 from unspur.subspace import AffineMap, Subspace
@@ -23,14 +20,6 @@ def same_span(a: Subspace, b: Subspace) -> bool:
 
 
 class TestSubspace:
-    def test_basis_stays_orthonormal_through_many_directions(self):
-        rng = np.random.default_rng(0)
-        subspace = Subspace.empty(120)
-        for _ in range(120):
-            subspace = subspace.with_direction(rng.standard_normal(120))
-        assert subspace.dim == 120
-        assert orthonormality_error(subspace.basis) < 1e-12
-
     @pytest.mark.parametrize("share_outside", [1e-3, 1e-5, 1e-7])
     def test_basis_stays_orthonormal_through_nearly_dependent_directions(self, share_outside):
         rng = np.random.default_rng(1)
@@ -53,14 +42,6 @@ class TestSubspace:
         np.testing.assert_allclose(new.component(vector), vector, atol=1e-12)
         assert not np.allclose(old.component(vector), vector, atol=1e-2)
 
-    def test_length_of_a_direction_does_not_matter(self):
-        vector = np.random.default_rng(4).standard_normal(D)
-        subspace = random_subspace(5, 2)
-        for scale in (1e-100, 1e-3, 1e100):
-            np.testing.assert_allclose(
-                subspace.with_direction(scale * vector).basis, subspace.with_direction(vector).basis, atol=1e-14
-            )
-
     def test_spanned_by_drops_dependent_columns(self):
         a, b, c = np.random.default_rng(6).standard_normal((3, D))
         vectors = np.column_stack([a, -2 * a, b, 1e6 * a + b, np.zeros(D), 3 * a - b, c])
@@ -68,11 +49,6 @@ class TestSubspace:
         assert subspace.dim == 3
         assert same_span(subspace, Subspace.spanned_by(np.column_stack([a, b, c])))
         np.testing.assert_allclose(subspace.reject(vectors), 0, atol=1e-8)
-
-    def test_spanned_by_more_vectors_than_dimensions_is_the_whole_space(self):
-        whole = Subspace.spanned_by(np.random.default_rng(7).standard_normal((4, 11)))
-        assert whole.dim == whole.ambient == 4
-        assert orthonormality_error(whole.basis) < 1e-12
 
     def test_empty_subspace_holds_nothing(self):
         empty, vector = Subspace.empty(4), np.arange(4.0)
@@ -147,19 +123,6 @@ class TestSubspace:
     def test_union_of_different_spaces_is_refused_with_both_dimensions(self):
         with pytest.raises(InputError, match=r"R\^4 and R\^5"):
             Subspace.empty(4).union(Subspace.empty(5))
-
-    def test_subspace_cannot_be_changed(self):
-        given = np.eye(4)[:, :2].copy()
-        subspace = Subspace(given)
-        with pytest.raises(dataclasses.FrozenInstanceError):
-            subspace.basis = np.eye(4)
-        with pytest.raises(ValueError, match="read-only"):
-            subspace.basis[0, 0] = 2.0
-        given[:] = 7.0  # the caller's array stays the caller's
-        np.testing.assert_array_equal(subspace.basis, np.eye(4)[:, :2])
-
-    def test_prints_both_dimensions(self):
-        assert repr(random_subspace(12, 2)) == "Subspace(dim=2, ambient=9)"
 
 
 def orthogonal(form: str, seed: int, k: int = 2) -> AffineMap:
@@ -255,14 +218,6 @@ class TestAffineMap:
         # Control: the centres matter.
         assert not np.allclose(both(self.rows), then.compose(make[first_form](Subspace(first.right), there))(self.rows))
 
-    def test_a_chain_of_compositions_equals_applying_all(self):
-        chain = [orthogonal("remove", 30), oblique("remove", 31), orthogonal("keep", 32, 5), oblique("remove", 33)]
-        both, rows = chain[0], chain[0](self.rows)
-        for m in chain[1:]:
-            both, rows = m.compose(both), m(rows)
-        np.testing.assert_allclose(both(self.rows), rows, atol=1e-10)
-        assert both.form == "keep"
-
     @pytest.mark.parametrize("k", [1, 3, D])
     def test_rank_is_what_is_left_or_kept(self, k):
         assert orthogonal("remove", 7, k).rank == D - k
@@ -289,13 +244,6 @@ class TestAffineMap:
         exact = make()(rows.astype(np.float64))
         np.testing.assert_allclose(image, exact, rtol=0, atol=20 * np.finfo(dtype).eps * np.abs(exact).max())
 
-    @every_map
-    def test_float16_rows_lose_nothing_but_the_last_rounding(self, make):
-        m, rows = make(), self.rows.astype(np.float16)
-        exact = m(rows.astype(np.float64))
-        half_a_step = 0.5 * np.spacing(np.abs(exact).astype(np.float16)).astype(np.float64)
-        assert np.all(np.abs(m(rows).astype(np.float64) - exact) <= 1.01 * half_a_step + 1e-5)
-
     @pytest.mark.parametrize("dtype", [np.int8, np.int64, np.uint8, bool])
     @every_map
     def test_integers_become_float64(self, make, dtype):
@@ -316,13 +264,6 @@ class TestAffineMap:
             np.testing.assert_allclose(m(row), image, atol=1e-13)
         assert m(self.rows[:0]).shape == (0, D)
         np.testing.assert_allclose(m(self.rows[0].tolist()), m(self.rows)[0], atol=1e-13)
-
-    @every_map
-    def test_rows_given_are_not_changed(self, make):
-        rows = self.rows.copy()
-        rows.setflags(write=False)
-        make()(rows)
-        np.testing.assert_array_equal(rows, self.rows)
 
     @pytest.mark.parametrize("shape", [(D + 1,), (4, D - 1), (D, 4), (), (0,)])
     def test_rows_of_another_width_are_refused_with_both_numbers(self, shape):
@@ -359,18 +300,6 @@ class TestAffineMap:
         with pytest.raises(InputError):
             AffineMap(centre, right, left, form)
 
-    def test_map_cannot_be_changed(self):
-        centre = np.ones(D)
-        m = AffineMap.removing(random_subspace(1, 2), centre)
-        before = m(self.rows)
-        with pytest.raises(dataclasses.FrozenInstanceError):
-            m.centre = np.zeros(D)
-        for name in ("centre", "right", "left", "offset"):
-            with pytest.raises(ValueError, match="read-only"):
-                getattr(m, name)[...] = 0.0
-        centre[:] = 5.0
-        np.testing.assert_array_equal(m(self.rows), before)
-
 
 def test_a_composition_that_cancels_has_rank_zero():
     v = Subspace.spanned_by(np.random.default_rng(0).standard_normal((7, 2)))
@@ -387,12 +316,6 @@ def test_vectors_that_are_not_finite_are_refused(bad):
     vectors[0, 1] = bad
     with pytest.raises(InputError, match="finite"):
         Subspace.spanned_by(vectors)
-
-
-def test_huge_and_tiny_vectors_give_unit_directions():
-    for scale in (1e-200, 1e200):
-        basis = Subspace.empty(3).with_direction(scale * np.array([1.0, 2.0, 2.0])).basis
-        assert_allclose(basis[:, 0], [1 / 3, 2 / 3, 2 / 3])
 
 
 def test_spaces_that_do_not_match_are_named():
