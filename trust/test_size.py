@@ -82,26 +82,6 @@ def test_sets_with_too_small_a_group_are_refused(design, tally, effort):
 
 
 @pytest.mark.parametrize("design", DESIGNS)
-def test_an_estimated_shift_of_the_second_test_keeps_the_level(design, tally, effort):
-    """``delta="auto"`` where one direction serves both labels equally, so that the shift is truly zero."""
-    cells = []
-    line = tally(f"Δ estimated, equal difficulty, {design}")
-    for groups in ("balanced", "slightly correlated"):
-        for n, sets in ((500, effort.times(15, 500)), (2000, effort.times(10, 500))):
-            world = World("equal", groups, n, task=0.5)
-            fits = fit_sets(world, sets, design=design, delta="auto")
-            wrong, kept = (sum(getattr(fit, role) > 0 for fit in fits) for role in ("spurious", "main"))
-            cells.append(cell(world, design, sets, spurious=wrong, main=kept))
-            line.trials(sets, sets - wrong)
-    line.data = {"cells": cells}
-    tried = total(cells, "sets")
-    line.figure = f"spurious {percent(total(cells, 'spurious'), tried)}; main {percent(total(cells, 'main'), tried)}"
-    for role in ("spurious", "main"):
-        assert all(at_most(one[role], one["sets"]) for one in cells), cells
-        assert at_most(total(cells, role), tried)
-
-
-@pytest.mark.parametrize("design", DESIGNS)
 def test_all_looks_together_keep_the_level_when_asked(design, tally, effort):
     """Either role, any round; with a control: without the correction the two roles take the level each."""
     n = 500

@@ -324,7 +324,7 @@ def _clear_cholesky(correlation: FloatArray, noise: float) -> FloatArray | None:
         lower = np.linalg.cholesky(correlation)
     except np.linalg.LinAlgError:
         return None
-    return lower if np.diag(lower).min() ** 2 > max(1e-10, noise) else None
+    return np.asarray(lower, dtype=np.float64) if np.diag(lower).min() ** 2 > max(1e-10, noise) else None
 
 
 def covariances_of(rows: RowSource) -> Covariances:
