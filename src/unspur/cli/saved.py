@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,8 +45,10 @@ def _options(output: str) -> Callable[..., Any]:
 def _tables(
     model: Any, file: Path, apart: tuple[str, ...], ignore: tuple[str, ...], where: Conditions, labels: Path | None
 ) -> Iterator[Table]:
-    """The rows of FILE that meet the conditions, a batch at a time, with the features of the model."""
+    """The rows of FILE that meet the conditions, a batch at a time, with the features of the model; and a bar."""
     from dataclasses import replace
+
+    from tqdm.auto import tqdm
 
     from unspur.exceptions import InputError
     from unspur.io import read_batches
@@ -54,11 +57,13 @@ def _tables(
     apart = tuple(dict.fromkeys((*apart, *ignore, *(name for name, _ in where))))
     if both := set(names or ()) & set(apart):
         raise InputError(f"{min(both)} is a feature of the model, which needs it. Leave out the option that names it.")
-    for table in read_batches(file, apart, features=names, labels=labels):
-        chosen = as_fitted(model, table.matching(where))
-        if len(chosen):
-            empty = False
-            yield replace(chosen, columns=chosen.columns.drop(columns=list(ignore)))
+    with tqdm(unit="row", unit_scale=True, delay=1, disable=not sys.stderr.isatty()) as bar:
+        for table in read_batches(file, apart, features=names, labels=labels):
+            chosen = as_fitted(model, table.matching(where))
+            if len(chosen):
+                empty = False
+                yield replace(chosen, columns=chosen.columns.drop(columns=list(ignore)))
+            bar.update(len(table))
     if empty:
         raise InputError(
             f"{file} has no rows{' where ' * bool(where)}{' and '.join('='.join(pair) for pair in where)}."
