@@ -191,7 +191,6 @@ def test_rounding_errors_of_rows_of_low_rank_are_no_directions(rounded):
     np.testing.assert_allclose(leace.transform(Z_new), expected, atol=1e-4)
     assert np.abs(expected - Z_new).max() > 1.0
     assert RowSpan.of(Z)[0].n_coordinates == 20
-    assert RowSpan.of(Z, whole=True)[0].n_coordinates > 100  # control: they are there
 
 
 @pytest.mark.parametrize("remover", [LEACE(), SAL(), SPLINCE(), RLACE(), INLP(random_state=0)], ids=name)
