@@ -2,18 +2,15 @@
 
 import numpy as np
 import pytest
-import sklearn
 from numpy.testing import assert_allclose
-from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GroupKFold, StratifiedGroupKFold, StratifiedKFold
-from sklearn.pipeline import make_pipeline
 
 from tests.optional import torch
 from unspur import INLP, JSE, LEACE, load
 from unspur.clusters import cluster_codes, folds_by_cluster, split_clusters
 from unspur.compare import shared_rows
 from unspur.criteria import DirectionTests
-from unspur.exceptions import ClusterWarning, GroupSizeError, InputError, NothingRemovedWarning, UsedRowsWarning
+from unspur.exceptions import ClusterWarning, GroupSizeError, InputError, UsedRowsWarning
 from unspur.metrics import leakage
 from unspur.rows import MemoryRows, RowLabels
 from unspur.solvers.held_out_losses import HeldOutClusters, average_error
@@ -273,15 +270,6 @@ def test_every_row_source_gives_the_same_trace(rng, tmp_path):
     for rows in (mapped, chunks, torch.from_numpy(Z).to(torch.float64)):
         found = [step.verdict.specific.t for step in jse.fit(rows, y, concept=s, clusters=cluster).trace_.steps]
         assert_allclose(found, expected, rtol=1e-5)
-
-
-def test_clusters_go_through_pipelines(rng):
-    Z, y, s, cluster = draw(rng, 80, 10, correlation=0.9)
-    with sklearn.config_context(enable_metadata_routing=True):
-        pipe = make_pipeline(JSE(random_state=0, penalty=0.1), LogisticRegression())
-        with pytest.warns(NothingRemovedWarning):
-            pipe.fit(Z, y, concept=s, clusters=cluster)
-    assert pipe[0].spurious_.dim == 0
 
 
 def test_equal_rows_with_other_labels_are_no_copies(rng):

@@ -1,6 +1,5 @@
 """What JSE promises, each promise with a control that shows how it could break."""
 
-import tracemalloc
 import warnings
 from dataclasses import replace
 from functools import partial
@@ -314,18 +313,6 @@ def test_rows_never_held_out_do_not_upset_plain_tests(toy):
     assert (jse.spurious_.dim, jse.main_.dim) == (1, 1)
 
 
-def test_a_perfect_direction_is_accepted():
-    """Scores without any spread inside a group have no variance to divide by."""
-    for seed in range(12):
-        rng = np.random.default_rng(seed)
-        y, concept = rng.integers(2, size=(2, 200))
-        z = rng.standard_normal((200, 4))
-        z[:, 0] += 1000 * (2 * y - 1)
-        z[:, 1] += 1000 * (2 * concept - 1)
-        jse = JSE(random_state=0).fit(z, y, concept=concept)
-        assert abs(jse.spurious_.basis[1]).max() > 0.999
-
-
 @pytest.mark.parametrize("balance", ["group", "none"])
 def test_a_label_with_equal_class_means_does_not_hide_the_other(balance):
     """After mean-centring the rows of either concept the main task is all that is left, and nothing else is kept."""
@@ -336,16 +323,6 @@ def test_a_label_with_equal_class_means_does_not_hide_the_other(balance):
         jse = fitted(replace(toy, Z=toy.Z - np.array(means)[toy.concept]), balance=balance, penalty=0.1)
     assert (jse.spurious_.dim, jse.main_.dim) == (0, 1)
     assert not any(step.verdict.proper for step in jse.trace_ if step.verdict.role == "spurious")
-
-
-def test_float16_rows_are_not_copied_as_a_whole():
-    toy = make_toy(20_000, d=200, rho=0.5, random_state=0)
-    z = toy.Z.astype(np.float16)
-    tracemalloc.start()
-    JSE(cv=0.2, penalty=0.1, max_spurious=1, random_state=0).fit(z, toy.y, concept=toy.concept)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 20_000 * 200 * 4  # a float32 copy
 
 
 def test_found_on_twenty_fresh_toy_sets_and_close_to_the_truth():

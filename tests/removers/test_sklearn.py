@@ -14,9 +14,8 @@ from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from unspur import ERM, INLP, JSE, LEACE, SAL, SPLINCE
+from unspur import INLP, JSE, LEACE, SAL, SPLINCE
 from unspur.datasets import make_toy
-from unspur.exceptions import InputError
 
 
 def derived_concept(X):
@@ -126,16 +125,6 @@ def test_cross_validation_and_search_slice_the_concept_with_the_rows(toy, routin
     assert search.best_estimator_[0].spurious_.dim >= 1
 
 
-def test_search_in_parallel_gives_the_same_answer(toy, routing):
-    grid = {"jse__penalty": [0.01, 0.1]}
-    pipe = make_pipeline(JSE(random_state=0, cv=0.2), LogisticRegression())
-    one, two = (
-        GridSearchCV(pipe, grid, cv=2, n_jobs=jobs, error_score="raise").fit(toy.Z, toy.y, concept=toy.concept)
-        for jobs in (1, 2)
-    )
-    np.testing.assert_allclose(one.cv_results_["mean_test_score"], two.cv_results_["mean_test_score"])
-
-
 def test_a_validation_set_goes_through_the_steps_before(routing):
     toy = make_toy(3000, d=8, rho=0.5, random_state=0)
     toy = replace(toy, Z=toy.Z * [3, 3, 1, 1, 1, 1, 1, 1])  # so that the two features are among the components kept
@@ -182,19 +171,3 @@ def test_a_wrong_parameter_is_named(toy):
     for name, value in {"balance": "both", "cv": 1, "penalty": -1, "significance_level": 2, "delta": "x"}.items():
         with pytest.raises(ValueError, match=f"'{name}' parameter"):
             JSE(**{name: value}).fit(toy.Z, toy.y, concept=toy.concept)
-
-
-@pytest.mark.parametrize("estimator", [LEACE(), ERM()], ids=lambda estimator: type(estimator).__name__)
-def test_rows_may_be_an_arrow_table(toy, estimator):
-    arrow = pytest.importorskip("pyarrow")
-    columns = {f"unit_{i}": toy.Z[:, i] for i in range(8)}
-    table = arrow.table(columns)
-    use = "transform" if isinstance(estimator, LEACE) else "decision_function"
-    plain = clone(estimator).fit(toy.Z, toy.y, concept=toy.concept)
-    named = clone(estimator).fit(table, toy.y, concept=toy.concept)
-    assert list(named.feature_names_in_) == list(columns)
-    np.testing.assert_array_equal(getattr(named, use)(table), getattr(plain, use)(toy.Z))
-    with pytest.raises(ValueError, match="feature names"):
-        getattr(named, use)(table.select(list(columns)[::-1]))
-    with pytest.raises(InputError, match="X holds text"):
-        clone(estimator).fit(arrow.table({**columns, "unit_3": ["a"] * len(toy.y)}), toy.y, concept=toy.concept)
