@@ -309,11 +309,11 @@ def test_page_and_chart_follow_the_colour_scheme(visit):
     ground = "getComputedStyle(document.body).backgroundColor"
     bar = "getComputedStyle(document.querySelector('.chart text')).fill"
     wait_for_ink(light)
-    assert (ask(browser, ground), ask(browser, bar)) == ("rgb(255, 255, 255)", "rgb(0, 0, 0)")
+    assert (ask(browser, ground), ask(browser, bar)) == ("rgb(255, 255, 255)", "rgb(26, 29, 32)")
     media = {"media": "", "features": [{"name": "prefers-color-scheme", "value": "dark"}]}
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
     wait_for_ink(dark)
-    assert (ask(browser, ground), ask(browser, bar)) == ("rgb(18, 21, 24)", "rgb(230, 230, 230)")
+    assert (ask(browser, ground), ask(browser, bar)) == ("rgb(18, 21, 24)", "rgb(230, 233, 235)")
 
 
 def test_a_chart_is_drawn_in_the_colours_that_a_system_forces(visit):
