@@ -107,17 +107,19 @@ function drawFrame() {
 /** How the rows of each kind are spread from bottom to top, beside the plane. */
 function drawDensities() {
   const { width, height } = inner();
-  const counts = new Map();
+  const places = new Map();
   for (let row = 0; row < rows; row++) {
     if (!shown(row)) continue;
-    const kind = kindOf(row);
-    if (!counts.has(kind)) counts.set(kind, new Float64Array(40));
-    counts.get(kind)[Math.max(0, Math.min(39, Math.floor((position(row)[1] - size.top) / height * 40)))] += 1;
+    if (!places.has(kindOf(row))) places.set(kindOf(row), []);
+    places.get(kindOf(row)).push((position(row)[1] - size.top) / height);
   }
-  for (const [kind, count] of counts) {
+  for (const [kind, found] of places) {
+    if (found.length < 10) continue;
+    const bins = Math.round(Math.min(36, Math.max(8, 3 * Math.cbrt(found.length))));
+    const count = new Float64Array(bins);
+    for (const place of found) count[Math.max(0, Math.min(bins - 1, Math.floor(place * bins)))] += 1;
     const most = Math.max(...count);
-    const points = Array.from(count, (n, k) => [size.left + width + 4 + n / most * (size.right - 8), size.top + (k + 0.5) / 40 * height]);
-    stroke(points, look(kind)[0], 1.5);
+    stroke(Array.from(count, (n, k) => [size.left + width + 4 + n / most * (size.right - 8), size.top + (k + 0.5) / bins * height]), look(kind)[0], 1.5);
   }
 }
 
