@@ -8,7 +8,6 @@ Test rows are only used to report accuracies, not to choose.
 
 from __future__ import annotations
 
-import inspect
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -546,11 +545,6 @@ def _with_known(estimator: Any, **parameters: Any) -> Any:
     """The estimator with those of the parameters that it has."""
     known = estimator.get_params()
     return estimator.set_params(**{name: value for name, value in parameters.items() if name in known})
-
-
-def accepts_validation(remover: Any) -> bool:
-    """Whether a remover tests its directions on held-out rows, and therefore accepts validation rows and clusters."""
-    return "X_val" in inspect.signature(remover.fit).parameters
 
 
 def fit_remover(remover: Any, train: Any, validation: Any) -> None:

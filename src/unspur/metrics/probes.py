@@ -1,8 +1,8 @@
 """Probes, which predict a label from rows: a linear classifier and a small network.
 
 Both take weighted rows and return log-probabilities. The linear one is discriminant analysis with shrinkage or
-logistic regression, of standardised columns or of columns scaled by their quantiles. Folds of its training rows choose
-among them, so the choice never sees the rows that a probe is tested on.
+logistic regression, of columns that are standardised, scaled by their quantiles, or left as they are. Folds of its
+training rows choose among them, so the choice never sees the rows that a probe is tested on.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from unspur.clusters import folds_by_cluster, held_out_mask
 from unspur.exceptions import InputError, NotFiniteError
 
 Kind: TypeAlias = Literal["linear", "mlp"]
-Scaling: TypeAlias = Literal["standard", "robust"]
+Scaling: TypeAlias = Literal["standard", "none", "robust"]
 Candidate: TypeAlias = tuple[Literal["discriminant", "logistic"], float]
 
 #: Most rows that a probe is trained on.
@@ -42,8 +42,9 @@ CANDIDATES: tuple[Candidate, ...] = (
 RIDGE_PENALTIES = (1e3, 1e2, 10.0, 1.0, 0.1, 1e-2, 1e-3, 1e-5, 1e-8)
 #: Factors of the logits to choose from, so that a loss does not punish confidence.
 LOGIT_FACTORS = np.geomspace(1e-3, 10.0, 25)
-#: Robust scaling is tried where outliers widen a column this much. Training values are clipped at so many spreads.
-MIN_WIDENING, CLIP_SPREADS = 2.0, 4.0
+#: Rows are also tried without scaling where columns differ in width by this factor, since those that tell most may be
+#: the widest, and with robust scaling where outliers widen a column this much. Values are clipped at so many spreads.
+MIN_WIDTH_RATIO, MIN_WIDENING, CLIP_SPREADS = 1.5, 2.0, 4.0
 #: Variances below this share of the largest are rounding errors, by bytes of a number.
 MIN_VARIANCE_SHARE = {4: 1e-10, 8: 1e-13}
 #: The same for the standard deviation of a column, as a share of the median column.
@@ -102,7 +103,7 @@ def linear_probe(
     """
     if penalty is not None:
         return _classifiers(Z, codes, weight, "standard", (("logistic", penalty),))["logistic", penalty]
-    scalings: tuple[Scaling, ...] = ("standard", "robust") if _has_outliers(Z) else ("standard",)
+    scalings = _scalings(Z)
     logits: dict[tuple[Scaling, Candidate], FloatArray] = {}
     for number in np.unique(fold):
         train, test = fold != number, fold == number
@@ -176,14 +177,16 @@ def _classifiers(
 def _scaled(Z: Array, share: FloatArray, scaling: Scaling) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Rows in units of their columns with weighted mean zero, centre and units (d,).
 
-    Units are standard deviations, or spreads, beyond four of which values are clipped. They are infinite for columns
-    that are constant but for rounding.
+    Units are standard deviations, or one for all columns, or spreads, beyond four of which values are clipped. They are
+    infinite for columns that are constant but for rounding.
     """
     deviation = np.std(Z, axis=0, dtype=np.float64)
     centre, unit = spreads(Z) if scaling == "robust" else (np.mean(Z, axis=0, dtype=np.float64), deviation)
     usual = np.median(deviation[deviation > 0]) if deviation.any() else 0.0
     rounding = 4 * np.finfo(Z.dtype).eps * np.abs(Z).max(axis=0, initial=0.0)
     real = unit > np.maximum(MIN_DEVIATION_SHARE[Z.dtype.itemsize] * usual, rounding)
+    if scaling == "none":  # one unit for all columns
+        unit = np.full_like(unit, np.sqrt(np.mean(unit**2)))
     rows = (Z - centre) / np.where(real, unit, np.inf)
     if scaling == "robust":
         np.clip(rows, -CLIP_SPREADS, CLIP_SPREADS, out=rows)
@@ -317,9 +320,15 @@ def set_aside(codes: IntArray, rng: np.random.Generator, clusters: IntArray | No
     return held_out_mask(codes, 0.2, rng)
 
 
-def _has_outliers(Z: Array) -> bool:
-    """Whether outliers widen a column."""
-    return bool(np.any(np.std(Z, axis=0, dtype=np.float64) > MIN_WIDENING * spreads(Z)[1]))
+def _scalings(Z: Array) -> list[Scaling]:
+    """Scalings that differ on these rows."""
+    deviation, found = np.std(Z, axis=0, dtype=np.float64), list[Scaling](["standard"])
+    real = deviation[deviation > 0]
+    if len(real) and real.max() > MIN_WIDTH_RATIO * real.min():
+        found.append("none")
+    if np.any(deviation > MIN_WIDENING * spreads(Z)[1]):
+        found.append("robust")
+    return found
 
 
 def inner_folds(codes: IntArray, rng: np.random.Generator, clusters: IntArray | None = None) -> IntArray:
