@@ -415,11 +415,10 @@ class LabelledData:
         if len(kept) and len(aside):
             return self.with_weight_on(kept), self.with_weight_on(aside)
         if self.clusters is None:
-            raise InputError("No group has two rows, so none can be held out. Pass a validation set, X_val.")
+            raise InputError("No group has two rows, so none can be held out. Pass validation rows.")
         raise InputError(
             f"The rows lie in {len(np.unique(self.clusters[live]))} clusters, which are held out as a whole, so there "
-            "are not enough clusters for a training and a held-out set. Pass rows of more clusters, or a validation "
-            "set, X_val."
+            "are not enough clusters for a training and a held-out set. Pass rows of more clusters, or validation rows."
         )
 
     def subsample_groups(self, rng: np.random.Generator) -> IntArray:

@@ -28,7 +28,7 @@ def refuse_existing(path: str | PathLike[str], *, overwrite: bool) -> Path:
     if path.exists() and not path.is_file():
         raise OutputExistsError(f"{path} is no file and cannot be replaced by one.")
     if path.exists() and not overwrite:
-        raise OutputExistsError(f"{path} exists and is kept. Choose another name, or pass overwrite=True (--force).")
+        raise OutputExistsError(f"{path} exists and is kept. Choose another name, or pass overwrite True (--force).")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"The folder {path.parent} does not exist; create it first.")
     return path
@@ -61,10 +61,7 @@ def write_artifact(
     text = {"unspur": json.dumps({"format": FORMAT, **metadata})}
     with atomic(path, overwrite=overwrite) as temporary:
         contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-        try:
-            safetensors.numpy.save_file(contiguous, temporary, metadata=text)
-        except safetensors.SafetensorError as error:
-            raise OSError(f"{path} cannot be written: {brief(error)}.") from error
+        temporary.write_bytes(safetensors.numpy.save(contiguous, metadata=text))  # save_file hides it from other users
 
 
 def read_artifact(path: str | PathLike[str], *, oldest: int = FORMAT) -> tuple[dict[str, Array], dict[str, Any]]:

@@ -153,10 +153,17 @@ def read_table(
     path : of the file. An array of a .npy file is memory-mapped; all others must fit into memory.
     apart : columns that are not features.
     features : names of the features, if they are known; all other columns are then kept apart.
-    labels : a CSV file with more columns, row by row.
+    labels : a CSV file with more columns, row by row; they take the place of columns of the same name.
     guess : whether only columns of numbers with a decimal point, and without gaps, are features.
     """
-    path = Path(path)
+    path, more = Path(path), None
+    if labels is not None:
+        if kind_of(labels) != ".csv" and Path(labels).exists():
+            raise InputError(f"{labels} is no .csv file; labels are read from a .csv file.")
+        with _reading(Path(labels)):
+            more = _read_csv(Path(labels)).convert_dtypes()
+    given = [] if more is None else list(more)
+    here = [name for name in apart if name not in given]
     with _reading(path):
         _require_memory(path)
         kind = kind_of(path)
@@ -166,19 +173,18 @@ def read_table(
         elif kind == ".npz":
             table = _from_arrays(path)
         elif kind == ".csv":
-            table = _from_frame(path, _read_csv(path), apart, features, guess)
+            table = _from_frame(path, _read_csv(path).drop(columns=given, errors="ignore"), here, features, guess)
         else:
             from pyarrow import concat_tables
 
             parts = [file.read() for file in _parquet_files(path)]
             arrow = concat_tables(parts, promote_options="permissive")
-            table = _from_arrow(path, arrow, apart, features, guess)
-    if labels is not None:
-        with _reading(Path(labels)):
-            more = _read_csv(Path(labels)).convert_dtypes()
+            arrow = arrow.drop_columns([name for name in given if name in arrow.column_names])
+            table = _from_arrow(path, arrow, here, features, guess)
+    if more is not None:
         if len(more) != len(table):
             raise InputError(f"{labels} has {len(more)} rows, and {path} has {len(table)}; each row needs its labels.")
-        kept = table.columns.drop(columns=list(more), errors="ignore")
+        kept = table.columns.drop(columns=given, errors="ignore")
         table = replace(table, columns=pd.concat([kept, more], axis=1))
     return _checked(table, apart)
 
@@ -227,7 +233,9 @@ def _reading(path: Path) -> Iterator[None]:
     except (InputError, PermissionError, MemoryError):
         raise
     except Exception as error:  # libraries raise errors of every kind for damaged files
-        said = brief(error) or type(error).__name__
+        said = (brief(error) or type(error).__name__).removeprefix("Error tokenizing data. C error: ")
+        if "allow_pickle" in said:
+            said = "it holds Python objects. Save texts as np.array(values, dtype=str)"
         raise InputError(f"{path} cannot be read as {kind_of(path)}: {said}.") from error
 
 
@@ -293,21 +301,32 @@ def _read_csv(path: Path) -> pd.DataFrame:
 def _from_frame(
     path: Path, frame: pd.DataFrame, apart: Sequence[str], features: Sequence[str] | None, guess: bool
 ) -> Table:
+    known = features is not None
     if features is None:
         features = [name for name in frame if name not in apart]
         if guess:
             features = [name for name in features if frame[name].dtype.kind == "f" and not frame[name].isna().any()]
+    if frame.empty and len(frame.columns):
+        raise InputError(f"{path} has columns, but no rows.")
+    for name in apart:
+        Table(path, None, frame).column(name)
     if missing := [name for name in features if name not in frame]:
-        raise InputError(f"{path} has no column {missing[0]!r}, which the model was fitted on.")
+        raise InputError(f"{path} has no column {missing[0]!r}, a feature of the fit.")
     if not features:
         raise InputError(f"{path} has no feature columns besides {_listed(frame)}.")
     for name in features:
         if not types.is_numeric_dtype(frame[name]):
-            value = brief(next(iter(frame[name].dropna()), ""), 40)
-            raise InputError(
-                f"The column {name!r} of {path} holds {value!r}, which is not a number. If it is not a feature, pass "
-                f"--ignore {name}; pictures and texts become numbers by unspur embed."
+            there = frame[name].dropna()
+            strange = there[pd.to_numeric(there, errors="coerce").isna()]
+            value = brief(next(iter(strange if len(strange) else there), ""), 40)
+            advice = (
+                "The model was fitted on numbers."
+                if known
+                else (
+                    f"If it is not a feature, pass --ignore {name}; pictures and texts become numbers by unspur embed."
+                )
             )
+            raise InputError(f"The column {name!r} of {path} holds {value!r}, which is not a number. {advice}")
     single = all(frame[name].dtype.kind == "f" and frame[name].dtype.itemsize < 8 for name in features)
     values = frame[list(features)].to_numpy(dtype=np.float32 if single else np.float64, na_value=np.nan)
     others = frame[[name for name in frame if name not in set(features)]]

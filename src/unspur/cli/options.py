@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
@@ -161,12 +162,10 @@ def row_options(
 
 
 def _number_or_auto(_: click.Context, __: click.Parameter, value: str) -> float | str:
-    if value == "auto":
-        return value
-    try:
-        return float(value)
-    except ValueError:
-        raise click.BadParameter(f"{value!r} is neither a number nor auto.") from None
+    with suppress(ValueError):
+        if value == "auto" or 0 <= float(value) < float("inf"):
+            return value if value == "auto" else float(value)
+    raise click.BadParameter(f"{value!r} is neither auto nor a number from 0 on.")
 
 
 def _folds(_: click.Context, __: click.Parameter, value: float) -> float:
@@ -228,7 +227,9 @@ def check_output(output: Path, *inputs: Path | None, force: bool, suffixes: tupl
     from unspur.exceptions import InputError
 
     if suffixes and output.suffix.lower() not in suffixes:
-        raise click.UsageError(f"Give {output} a name that ends in {' or '.join(suffixes)}.")
+        raise click.UsageError(
+            f"Give {output} a name that ends in {' or '.join(filter(None, (', '.join(suffixes[:-1]), suffixes[-1])))}."
+        )
     for path in inputs:
         if path is not None and path.exists() and output.exists() and output.samefile(path):
             raise InputError(f"{output} is an input file; choose another name for the output.")

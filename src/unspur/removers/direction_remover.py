@@ -231,7 +231,7 @@ def _folds_from_splits(cv: Any, group: IntArray, present: BoolArray, clusters: I
             raise InputError(
                 f"cv: {what}, but directions are estimated from every row outside the test set, once. Leave rows "
                 "out of X, or pass clusters= to keep rows that belong together on one side. For rows ordered in "
-                "time, pass the later ones as a validation set (X_val, y_val, concept_val)."
+                "time, pass the later ones as validation rows (X_val, y_val, concept_val)."
             )
     return fold
 
@@ -266,7 +266,7 @@ def assign_folds(
         rows: RowSource = rows_of(train.X, labels)
         share = isinstance(cv, Real) and not isinstance(cv, Integral)
         more = " cv 5 (which holds out all in turn)," if share else ""
-        remedy = f"Pass more rows of that group,{more} or a validation set with X_val."
+        remedy = f"Pass more rows of that group,{more} or validation rows."
         remedy += _INFER if np.mean(concept.present) < 0.5 else ""
     else:
         main_label = validation.concept if validation.y is None else validation.y
@@ -275,7 +275,7 @@ def assign_folds(
         rows = StackedRows(
             rows_of(train.X, RowLabels.of(y.codes, concept.codes, train.weight)), rows_of(validation.X, labels)
         )
-        remedy = "Pass more rows with X_val, or none and cv 5."
+        remedy = "Pass more validation rows, or none and cv 5."
         clusters = validation.clusters
     main = "main" if train.y is None else y.name
     names = group_names(y.classes, concept.classes, main, concept.name)
