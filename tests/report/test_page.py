@@ -174,6 +174,10 @@ def test_every_test_is_there_and_closed_at_first():
         assert tests.partition("<details>")[2].count('<th scope="row">') == sum(map(len, found.traces.values()))
         assert 'class="chart"' not in tests.partition("<details>")[0]
         assert "directions were accepted" in tests
+    trace = photo_findings().traces[""]
+    long = render(replace(photo_findings(), traces={"": replace(trace, steps=trace.steps * (1 + 250 // len(trace)))}))
+    shown = sum(not step.inner for step in trace) * (1 + 250 // len(trace))
+    assert section(long, "tests").count("✓ accepted") + section(long, "tests").count("✗ rejected") == shown < 200
     closed = closed_form_findings()
     assert closed.trace_text in text_of(render(closed))
 

@@ -14,7 +14,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
@@ -60,6 +60,8 @@ _MAX_SHEET_SIDE, _MAX_COPIED_SIDE = 5_000, 1024
 MAX_COARSE_SIDE = 48
 #: Longest text of an extreme row, and directions of each role that are shown at once; the others are folded away.
 MAX_EXAMPLE_TEXT, SHOWN_FIRST = 320, 2
+#: Most tests in one chart; of more, those of the directions of the concept are drawn, and the table has all.
+MAX_RUNGS = 200
 #: Code of rows without a known group, and of the largest score.
 _UNKNOWN = _MAX_CODE = 65_535
 #: Characters that would end a script element or a line of a script, or cannot be written in UTF-8 (surrogates).
@@ -145,13 +147,19 @@ def render(findings: Findings, *, title: str | None = None) -> str:
     first = tuple(axes.index(k) for k in findings.view.first_pair())
     found = probe_lines(findings)
     accuracy = accuracy_frame(findings, weighted=False)
-    tested = any(map(len, findings.traces.values()))
+    traces = findings.traces
+    if sum(map(len, traces.values())) > MAX_RUNGS:
+        outer = {name: tuple(step for step in trace if not step.inner) for name, trace in traces.items()}
+        traces = {name: replace(trace, steps=outer[name]) for name, trace in traces.items()}
+    tested = 0 < sum(map(len, traces.values())) <= MAX_RUNGS
     known: dict[str, tuple[Callable[..., Any], bool]] = {
         "groups": (group_bars, accuracy is not None),
         "ladder": (ladder, tested),
         "probes": (probes, bool(found)),
     }
-    drawn = {name: as_svg(draw, findings) if there else "" for name, (draw, there) in known.items()}
+    drawn = {
+        name: as_svg(draw, replace(findings, traces=traces)) if there else "" for name, (draw, there) in known.items()
+    }
     charts, chart_style = _as_classes(drawn, len(findings.groups))
     style = _read("page.css") + chart_style
     script = f"(() => {{\n'use strict';\n{_read('page.js')}\n}})();"
