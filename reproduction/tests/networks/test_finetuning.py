@@ -44,7 +44,7 @@ STEPS = 5
 #: When it dies, and how many steps are left to do then: in the middle of an epoch, when an epoch is trained but not
 #: judged, between epochs, while a checkpoint is written, while the network is, and when only the record is missing.
 MOMENTS = {
-    "image": {"_learn 3": 7, "_judge 0": 5, "_epoch 1": 5, "save_file 7": 4, "save_file 12": 0, "atomic 0": 0},
+    "image": {"_learn 3": 7, "_judge 0": 5, "_epoch 1": 5, "save 7": 4, "save 12": 0, "atomic 0": 0},
     "text": {"_learn 7": 3, "_judge 1": 0, "_epoch 1": 5},
 }
 CASES = [(kind, moment) for kind, moments in MOMENTS.items() for moment in moments]

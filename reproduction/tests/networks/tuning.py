@@ -91,7 +91,7 @@ def dies_after(calls, original):
 def train_until(moment, kind, model, folder):
     """Train, noting every step, until something is called once too often: "_learn 3" dies in the fourth step."""
     what, _, calls = moment.partition(" ")
-    place = {"save_file": safetensors.numpy, "atomic": finetuning}.get(what, finetuning._Run)
+    place = {"save": safetensors.numpy, "atomic": finetuning}.get(what, finetuning._Run)
     finetuning.NOTE_SECONDS = -1.0
     setattr(place, what, dies_after(int(calls), getattr(place, what)))
     tune(kind, model, folder)

@@ -5,42 +5,52 @@ A tensor is called by its part and its name there: ``network.conv.weight``, ``op
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors.numpy
 
-from unspur._files import read_artifact, write_artifact
+from unspur._files import atomic
+from unspur._text import brief
 from unspur._typing import Array
 from unspur.exceptions import ArtifactError
 
+FORMAT = 1
 AGAIN = "Train again with --force."
 
 
 def save_checkpoint(path: Path, parts: Mapping[str, Mapping[str, Any]], note: Mapping[str, Any]) -> None:
     """Replace the file at `path`, atomically; `note` is plain JSON."""
     arrays = {
-        f"{part}.{name}": np.asarray(tensor.detach().cpu().numpy())
+        f"{part}.{name}": np.ascontiguousarray(tensor.detach().cpu().numpy())
         for part, tensors in parts.items()
         for name, tensor in tensors.items()
     }
-    write_artifact(path, arrays, {"note": dict(note)}, overwrite=True)
+    content = safetensors.numpy.save(arrays, {"unspur": json.dumps({"format": FORMAT, "note": dict(note)})})
+    with atomic(path, overwrite=True) as temporary:
+        temporary.write_bytes(content)
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, dict[str, Array]], dict[str, Any]]:
     """Parts and note of a file."""
+    if not path.is_file():
+        raise ArtifactError(f"There is no file {path}. {AGAIN}")
     try:
-        arrays, metadata = read_artifact(path, oldest=1)
-    except ArtifactError as error:
-        raise ArtifactError(f"{error} {AGAIN}") from error
-    if not isinstance(metadata.get("note"), dict):
+        with safetensors.safe_open(path, framework="numpy") as file:
+            note = json.loads((file.metadata() or {})["unspur"])["note"]
+            arrays = {name: file.get_tensor(name) for name in list(file.keys())}
+    except Exception as error:  # whatever a damaged header makes the library raise
+        raise ArtifactError(f"{path} is not a readable safetensors file ({brief(error)}). {AGAIN}") from error
+    if not isinstance(note, dict):
         raise ArtifactError(f"{path} is not a network that unspur saved. {AGAIN}")
     parts: dict[str, dict[str, Array]] = {}
     for key, array in arrays.items():
         part, _, name = key.partition(".")
         parts.setdefault(part, {})[name] = array
-    return parts, metadata["note"]
+    return parts, note
 
 
 def restore(module: Any, found: Mapping[str, Array], path: Path) -> None:
