@@ -64,7 +64,7 @@ def write_artifact(
         temporary.write_bytes(safetensors.numpy.save(contiguous, metadata=text))  # save_file hides it from other users
 
 
-def read_artifact(path: str | PathLike[str], *, oldest: int = FORMAT) -> tuple[dict[str, Array], dict[str, Any]]:
+def read_artifact(path: str | PathLike[str]) -> tuple[dict[str, Array], dict[str, Any]]:
     """Arrays and metadata of a file written by `write_artifact`; ArtifactError for any other file."""
     if not Path(path).is_file():
         raise ArtifactError(f"There is no file {path}.")
@@ -73,7 +73,7 @@ def read_artifact(path: str | PathLike[str], *, oldest: int = FORMAT) -> tuple[d
             metadata = json.loads((file.metadata() or {}).get("unspur", "null"))
             if not isinstance(metadata, dict) or not isinstance(metadata.get("format"), int):
                 raise ArtifactError(f"{path} is a safetensors file, but not one that unspur wrote.")
-            if metadata["format"] < oldest:
+            if metadata["format"] < FORMAT:
                 raise ArtifactError(f"{path} was saved by version 0.1 of unspur, which is no longer read; fit again.")
             if metadata["format"] > FORMAT:
                 raise ArtifactError(f"{path} was saved by a later version of unspur; upgrade.")
