@@ -272,3 +272,29 @@ def test_probabilities_are_not_taken_for_classes():
         with pytest.raises(LabelError, match=r"Predicted values such as 0\.25 are no class of y"):
             group_accuracy(y, chances.astype(form), place)
     assert group_accuracy(np.where(y == 1, 1.0, 0.25), chances, place).average == 1.0  # control: 0.25 is a class
+
+
+def test_the_weighted_average_uses_training_shares_and_is_another_number():
+    result = GroupAccuracy.of(RIGHT, Y, CONCEPT)
+    assert result.weighted_average([[40, 10], [20, 30]]) == pytest.approx(0.4 * 0.75 + 0.1 * 1 + 0.3 * 0.5)
+    assert result.weighted_average(result.rows) == pytest.approx(result.average)
+    assert result.weighted_average(np.ones((2, 2))) == pytest.approx(result.group_average)
+    for wrong in ([0.5, 0.5], [[1, -1], [1, 1]], np.zeros((2, 2)), [[np.nan, 1], [1, 1]]):
+        with pytest.raises(InputError, match="train_shares"):
+            result.weighted_average(wrong)
+
+
+def test_the_plug_in_minimum_is_biased_low_and_the_correction_takes_part_of_it_back():
+    rng = np.random.default_rng(0)
+
+    def biases(truth, runs=200):
+        n = np.full((2, 2), 500)
+        results = [counted(rng.binomial(n, np.reshape(truth, (2, 2))), n) for _ in range(runs)]
+        points = np.array([(r.worst, r.worst_corrected) for r in results])
+        return 100 * (points.mean(axis=0) - np.min(truth))
+
+    plain, corrected = biases([0.8] * 4)
+    assert -2.3 < plain < -1.5
+    assert 0.65 * plain < corrected < 0.4 * plain
+    plain, corrected = biases([0.6, 0.9, 0.9, 0.9])  # one group is clearly the worst: nothing to correct
+    assert abs(corrected - plain) < 0.05
