@@ -75,13 +75,6 @@ def test_an_artifact_comes_back(tmp_path):
         np.testing.assert_array_equal(arrays[name], array)
 
 
-def test_shapes_are_checked_before_arrays_are_read(tmp_path):
-    path, seen = tmp_path / "a.safetensors", []
-    write_artifact(path, ARRAYS, METADATA)
-    read_artifact(path, lambda metadata, shapes: seen.append((metadata["kind"], shapes)))
-    assert seen == [("test", {"a": ("F64", 2, 3), "b": ("I64", 2)})]
-
-
 @pytest.mark.parametrize(
     ("arrays", "header", "said"),
     [

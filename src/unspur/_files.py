@@ -28,7 +28,7 @@ def refuse_existing(path: str | PathLike[str], *, overwrite: bool) -> Path:
     if path.exists() and not path.is_file():
         raise OutputExistsError(f"{path} is no file and cannot be replaced by one.")
     if path.exists() and not overwrite:
-        raise OutputExistsError(f"{path} exists and is kept. Choose another name, or pass overwrite True (--force).")
+        raise OutputExistsError(f"{path} exists and is kept. Choose another name, or pass overwrite (--force).")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"The folder {path.parent} does not exist; create it first.")
     return path

@@ -71,12 +71,22 @@ def validate_numeric(estimator: BaseEstimator, X: Array, *, reset: bool, dtype: 
         raise InputError(f"X has {np.ma.getmaskarray(X).sum()} masked values. Drop those rows or fill the values in.")
     try:
         return validate_data(estimator, X, reset=reset, dtype=dtype, ensure_all_finite=False)
-    except ValueError as error:
-        if "could not convert string" not in str(error):
+    except (ValueError, TypeError) as error:
+        odd = next((name for name in names if not _is_numeric(X[name])), None)
+        what = "X" if odd is None else f"Column {odd!r} of X"
+        library = type(X).__module__.partition(".")[0]
+        if "could not convert string" in str(error):
+            what += f" holds text ({error})"
+        elif odd is not None:
+            what += f" holds {X[odd].dtype}"
+        elif isinstance(error, TypeError) and library in ("cupy", "jax", "jaxlib", "tensorflow"):
+            raise InputError(
+                f"X is an array of {library}; pass one of NumPy, torch or Dask, or a DataFrame."
+            ) from error
+        else:
             raise
-        text = next((f"Column {name!r} of X" for name in names if not _is_numeric(X[name])), "X")
         raise InputError(
-            f"{text} holds text ({error}); features are numbers. Leave the column out, or turn it into numbers first."
+            f"{what}; features are numbers. Leave the column out, or turn it into numbers first."
         ) from error
 
 

@@ -252,7 +252,7 @@ def _require_memory(path: Path) -> None:
     if free is not None and 2 * size > free:  # what is read is converted once
         raise InputError(
             f"{path} takes {size / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB of memory are free, of which a half can be "
-            "filled. Fit it in Python, where rows may stay on the disk:\n"
+            "filled. predict and apply take larger .parquet files. Fit in Python, where rows may stay on the disk:\n"
             '    X = np.load("rows.npy", mmap_mode="r")\n'
             'or on a Dask cluster:\n    X = dask.dataframe.read_parquet("rows.parquet").to_dask_array(lengths=True)\n'
             "and then\n    JSE().fit(X, y, concept=concept)"

@@ -15,9 +15,6 @@ from unspur._text import brief, counted
 from unspur._typing import Array, BoolArray, FloatArray, IntArray
 from unspur.exceptions import InputError, LabelError
 
-#: Most classes of a column of floats that are not whole numbers.
-MAX_FLOAT_CLASSES = 10
-
 
 @dataclass(frozen=True, slots=True)
 class ClassLabel:
@@ -160,11 +157,10 @@ def _require_several(classes: tuple[Any, ...], name: str, n_rows: int, min_class
         raise LabelError(
             f"{name} has one class only ({classes[0]}); two are needed to find a direction that tells them apart."
         )
-    fractions = any(isinstance(value, float) and not value.is_integer() for value in classes)
-    if fractions and len(classes) > MAX_FLOAT_CLASSES:
+    if fractions := [value for value in classes if isinstance(value, float) and not value.is_integer()]:
         raise LabelError(
-            f"Unknown label type: {name} has {len(classes)} distinct values that are not whole numbers and looks "
-            "continuous. Cut it into classes, or pass it to LEACE, SAL or SPLINCE with concept_type='continuous'."
+            f"Unknown label type: {name} holds {fractions[0]:g}, no whole number. Cut it into classes, or pass it to "
+            "LEACE, SAL or SPLINCE with concept_type='continuous'."
         )
 
 

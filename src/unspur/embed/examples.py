@@ -98,7 +98,7 @@ def read_examples(
     path = Path(source)
     if path.is_dir() and not any(path.glob("**/*.parquet")) and not any(path.glob("*.json")):
         frame, image, root = _class_folders(path), "image", root or path
-    elif path.suffix.lower() in (".csv", ".parquet") and not path.is_dir():
+    elif path.suffix.lower() in (".csv", ".parquet") and path.is_file():
         frame = _read_table(path)
     elif path.is_dir() or (str(source).count("/") == 1 and not path.exists()):
         return _read_dataset(str(source), image, text)
@@ -226,7 +226,7 @@ def open_image(item: Any, mode: str = "RGB", *, name: str = "The picture") -> An
     name : what a message calls a picture without a path.
     """
     require("Pictures need", "PIL")
-    from PIL import Image, ImageOps
+    from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
         with Image.open(BytesIO(_bytes(item)), formats=FORMATS) as image:
@@ -237,7 +237,8 @@ def open_image(item: Any, mode: str = "RGB", *, name: str = "The picture") -> An
             return picture.convert(mode)
     except (OSError, SyntaxError, ValueError, TypeError, Image.DecompressionBombError) as error:
         name = str(item) if isinstance(item, str | Path) else name
-        raise InputError(f"{name} cannot be read as an image: {brief(error)}.") from error
+        said = "it is damaged, or of another kind" if isinstance(error, UnidentifiedImageError) else brief(error)
+        raise InputError(f"{name} cannot be read as an image: {said}.") from error
 
 
 def load_ahead(load: Callable[[int], T], rows: range, workers: int | None = None) -> Generator[T]:

@@ -70,6 +70,8 @@ def embed(
         folder / f"part-{start // PART_ROWS:05d}.parquet": range(start, min(start + PART_ROWS, len(examples)))
         for start in range(0, len(examples), PART_ROWS)
     }
+    if folder.is_file():
+        raise OutputExistsError(f"{folder} is a file, and embeddings become a folder. Choose another name.")
     there = _parts(folder)
     other = [path.name for path in folder.glob("[!.]*") if path not in there]
     if other:

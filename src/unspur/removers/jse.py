@@ -86,7 +86,7 @@ class JSE(DirectionRemover):
         "auto" tries 1, 0.1, 0.01, 0.001 and 0.0001 until held-out losses of the first pair clearly rise, and uses the
         largest value whose loss is within one standard error of the best. It is chosen on at most 8,192 rows of each
         group, drawn at random, unless rows are in clusters.
-    metric : float between 0 and 1, or "auto", default=0.25
+    metric : float between 0 and 1, default=0.25
         Weight τ of the covariance in the inner product in which the two weight vectors are orthogonal (not a distance
         or a score): ``w_spᵀ M w_mt = 0`` with ``M = (1 − τ) tr(Σ)/r I + τ Σ``, and Σ the covariance of the training
         rows, r its rank. M shrinks the covariance towards a multiple of the identity, with shrinkage 1 − τ (as
@@ -94,7 +94,6 @@ class JSE(DirectionRemover):
         are uncorrelated over the training rows, which is JSE on whitened rows. With τ > 0 the removal is oblique: one
         direction removes what would otherwise take many, and a far easier concept does not absorb the task; but
         whatever is correlated with the concept in the training rows is removed too.
-        "auto" is 0.25.
     max_spurious, max_main : int or None, default=None
         Limits on the two dimensions, for each concept or class against the rest.
     cv : int, float, splitter or iterable of (train, test) index pairs, default=5
@@ -170,7 +169,7 @@ class JSE(DirectionRemover):
         **TEST_CONSTRAINTS,
         "correction": [StrOptions({"none", "familywise"})],
         "delta": [Interval(Real, None, None, closed="neither")],
-        "metric": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
+        "metric": [Interval(Real, 0, 1, closed="both")],
         "max_spurious": OPTIONAL_COUNT,
         "max_main": OPTIONAL_COUNT,
     }
@@ -183,7 +182,7 @@ class JSE(DirectionRemover):
         delta: float = 0.0,
         balance: Balance = "group",
         penalty: float | Literal["auto"] = "auto",
-        metric: float | Literal["auto"] = DEFAULT_METRIC,
+        metric: float = DEFAULT_METRIC,
         max_spurious: int | None = None,
         max_main: int | None = None,
         cv: Any = 5,
@@ -305,7 +304,7 @@ class JSE(DirectionRemover):
     def _fit_inside(self, data: FitData) -> tuple[Trace | Traces, AffineMap, Subspace, Subspace]:
         """The trace, the map that `transform` applies, and both subspaces, in the coordinates of the data."""
         cv = reusable_cv(self.cv)
-        self.metric_ = tau = DEFAULT_METRIC if self.metric == "auto" else float(self.metric)
+        self.metric_ = tau = float(self.metric)
 
         folded = dict[Any, FoldedRows]()
 
