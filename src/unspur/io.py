@@ -254,7 +254,7 @@ def _require_memory(path: Path) -> None:
             f"{path} takes {size / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB of memory are free, of which a half can be "
             "filled. predict and apply take larger .parquet files. Fit in Python, where rows may stay on the disk:\n"
             '    X = np.load("rows.npy", mmap_mode="r")\n'
-            'or on a Dask cluster:\n    X = dask.dataframe.read_parquet("rows.parquet").to_dask_array(lengths=True)\n'
+            'or in chunks:\n    X = dask.dataframe.read_parquet("rows.parquet").to_dask_array().compute_chunk_sizes()\n'
             "and then\n    JSE().fit(X, y, concept=concept)"
         )
 
