@@ -182,7 +182,7 @@ def test_a_direction_that_points_away_from_its_label_predicts_nothing():
 
 
 def test_a_null_direction_is_accepted_at_most_at_the_level():
-    """Concept and main label equally present along v: the second test is at its boundary."""
+    """Concept and task equally present along v: the second test is at its boundary."""
     wrong = informative = 0
     for seed in range(200):
         rng = np.random.default_rng(seed)

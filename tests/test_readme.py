@@ -28,7 +28,7 @@ def test_python_examples_of_the_readme_run(tmp_path, monkeypatch, capsys):
     assert names["Z_clean"].shape == names["train"].Z.shape
     assert (tmp_path / "background.safetensors").exists()
     assert (tmp_path / "toy.html").exists()
-    assert "predicts the concept label" in capsys.readouterr().out
+    assert "predicts the concept" in capsys.readouterr().out
 
 
 def test_links_and_pictures_of_the_documentation_exist():

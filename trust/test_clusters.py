@@ -42,7 +42,7 @@ class Clusters:
     d: int = 10
 
     def draw(self, seed):
-        """Rows, main label, concept and cluster."""
+        """Rows, task, concept and cluster."""
         rng = np.random.default_rng([seed, self.number])
         sizes = np.round(np.exp(rng.uniform(np.log(2), np.log(50), self.number))).astype(int)
         cluster = np.repeat(np.arange(self.number), sizes if self.sizes is None else self.sizes)

@@ -25,7 +25,7 @@ ASSUMPTIONS = {
     ),
     "overlapping": (
         World("shared", "slightly correlated", 3000, task=1.0, concept=2.0),
-        ("the task got worse", "may hold part of the task", "predicts the main label hardly better than chance"),
+        ("the task got worse", "may hold part of the task", "predicts the task hardly better than chance"),
     ),
 }
 NEARLY_THE_TASK = World("both", "nearly the same", 2000)

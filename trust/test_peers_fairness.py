@@ -79,7 +79,7 @@ def same(ours, theirs):
 
 
 def test_groups_are_those_of_the_peer(tally, effort):
-    """One to three features of any kind beside the main label; combinations without rows are NaN on both sides."""
+    """One to three features of any kind beside the task; combinations without rows are NaN on both sides."""
     groups, totals = (
         tally("accuracy by group is MetricFrame's"),
         tally("overall, min, max, difference, ratio are MetricFrame's"),

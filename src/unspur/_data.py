@@ -5,7 +5,7 @@
     X, y, concept, sample_weight, clusters  ──decode_fit_arguments──▶  LabelledData  ◀──decode_rows──  (X, y, concept)
                                                                              │ .with_labels(y, concept): other labels
                                                                              ▼
-                                              the same rows with one binary concept and one binary main label
+                                              the same rows with one binary concept and one binary task
 
 Conventions: labels are codes (n,) with the values behind them and a name (`ClassLabel`), and a label that is decoded
 may be passed wherever a column of values may. A *group* is a combination of main class and concept classes, numbered
@@ -73,7 +73,7 @@ class LabelledData:
     Attributes
     ----------
     X : rows of shape (n, d), on any backend.
-    y : main label, or None.
+    y : task, or None.
     concepts : one label for each concept; empty if none is needed.
     weight : sample weights, shape (n,); zero for rows that do not count.
     clusters : cluster of each row, shape (n,), as a code in estimators; None if rows are independent.
@@ -114,18 +114,18 @@ class LabelledData:
 
     @property
     def main(self) -> ClassLabel:
-        """The main label; it must not be None."""
+        """The task; it must not be None."""
         assert self.y is not None
         return self.y
 
     @property
     def n_classes_per_label(self) -> tuple[int, int]:
-        """Numbers of classes of the main label and of the concept."""
+        """Numbers of classes of the task and of the concept."""
         return len(self.main.classes), len(self.concept.classes)
 
     @property
     def n_classes(self) -> int:
-        """Number of classes of the main label."""
+        """Number of classes of the task."""
         return len(self.main.classes)
 
     @property
@@ -327,7 +327,7 @@ class LabelledData:
         return fold
 
     def without_concept(self) -> Self:
-        """The same rows in one group for each class of the main label."""
+        """The same rows in one group for each class of the task."""
         stacked_sets = tuple(one.without_concept() for one in self.stacked_sets)
         rows = replace(self, concepts=(), inferred=None, stacked_sets=stacked_sets)
         if False in self._geometries:
@@ -342,7 +342,7 @@ class LabelledData:
             ω_i = weight_i Σ_s P(s | x_i, y_i) / N(y_i, s),      N(y, s) = Σ_i weight_i P(s | x_i, y_i)  over rows of y
 
         P is 0 or 1 where the concept is known. The loss of a head does not depend on the concept, so this is its
-        expected mean over groups. The result has a group for each class of the main label.
+        expected mean over groups. The result has a group for each class of the task.
         """
         if self.inferred is None:
             return self
@@ -432,7 +432,7 @@ class LabelledData:
         return np.sort(np.concatenate(drawn))
 
     def require_classes(self, why: str) -> None:
-        """Raise LabelError unless every class of the main label has a row that counts."""
+        """Raise LabelError unless every class of the task has a row that counts."""
         seen = np.bincount(self.main.codes[self.weight > 0], minlength=self.n_classes)
         if seen.min() == 0:
             name = self.main.classes[int(np.argmin(seen))]
@@ -575,7 +575,7 @@ def decode_rows(
 ) -> LabelledData:
     """Decode rows in memory: a tuple (X, y, concept) or (X, y, concept, clusters), or `LabelledData`.
 
-    `names` are those of the main label and of the concept. Several concepts bring their names in a mapping or a
+    `names` are those of the task and of the concept. Several concepts bring their names in a mapping or a
     DataFrame; columns of an array need a list of names. `like` has the classes to expect; without it, each label must
     have at least `min_classes` classes. The concept may be None unless `needs_concept`.
     """

@@ -37,7 +37,7 @@ class Certificate:
     probe : for each concept, what a fresh linear classifier reads off the rows before and after; with a task also under
         weights that make the two independent ("task held fixed"), where the label of the task does not give it away
         (features that belong to the task still may).
-    task : the same for the main label; None without one.
+    task : the same for the task; None without one.
     task_alone : the task under weights that make it independent of all concepts, so that no concept helps; None where a
         combination has no rows.
     distortion : ``E‖x' − x‖² / E‖x − x̄‖²``.
@@ -234,7 +234,7 @@ def certify(
 
 
 def _task_name(concepts: Iterable[str]) -> str:
-    """What the main label is called beside the concepts: "task", unless one of them is called that."""
+    """What the task is called beside the concepts: "task", unless one of them is called that."""
     return next(name for name in ("task", "main label", "y", "main") if name not in concepts)
 
 

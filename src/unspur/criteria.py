@@ -249,8 +249,8 @@ class DirectionTests:
         """The first test only, for methods of one label."""
         verdict = self.test(role, losses, groups)
         proper = verdict.informative.p < self.significance_level
-        own = "concept" if role == "spurious" else "main"
-        reason = f"predicts the {own} label" if proper else f"does not predict the {own} label better than chance"
+        own = "concept" if role == "spurious" else "task"
+        reason = f"predicts the {own}" if proper else f"does not predict the {own} better than chance"
         return replace(verdict, proper=proper, reason=reason)
 
     def test(self, role: Role, losses: GroupLosses, groups: tuple[str, ...] = GROUPS) -> Verdict:
@@ -265,12 +265,13 @@ class DirectionTests:
         specific = _t_test(compared._replace(error=error), self.delta, lower=role == "spurious")
         is_informative, is_specific = (test.p < self.significance_level for test in (informative, specific))
         predicts = "separates" if self.summarise(losses, own).mean < MAX_SEPARABLE_LOSS else "predicts"
+        own, other = ("concept", "task") if role == "spurious" else ("task", "concept")
         if is_informative and is_specific:
-            reason = f"{predicts} the {own} label, and better than the {other} label"
+            reason = f"{predicts} the {own}, and better than the {other}"
         elif is_informative:
-            reason = f"{predicts} the {own} label, but not clearly better than the {other} label"
+            reason = f"{predicts} the {own}, but not clearly better than the {other}"
         else:
-            reason = f"does not predict the {own} label better than chance"
+            reason = f"does not predict the {own} better than chance"
         proper, means = is_informative and is_specific, losses.means[:2]
         return Verdict(role, proper, informative, specific, self.delta, means, groups, reason, self.significance_level)
 
@@ -311,7 +312,7 @@ def require_testable(counts: CellCounts, *, by_group: bool, smallest: int, remed
     if not by_group and counts.effective_held_out_in_all < 2.0:
         rows = _rows(counts.effective_held_out_in_all)
         raise GroupSizeError(f"{about}Too few held-out rows: {rows}; the tests need at least 2. {remedy}")
-    for axis, name in ((0, "concept"), (1, "main label")):
+    for axis, name in ((0, "concept"), (1, "task")):
         if held_out.sum(axis=axis).min() == 0:
             raise GroupSizeError(f"{about}All held-out rows have the same {name}. {remedy}")
 

@@ -87,7 +87,7 @@ def label_axes(d: int, separability: float | tuple[float, float], angle: float) 
 
 
 def bayes_accuracy(separability: float = 3.0, *, angle: float = 90.0) -> float:
-    """Accuracy in % of the best rule for the main label on rows with independent features: ``E σ(|z · w|)``."""
+    """Accuracy in % of the best rule for the task on rows with independent features: ``E σ(|z · w|)``."""
     length = float(np.linalg.norm(label_axes(2, separability, angle)[1]))
     # 2 ∫ σ(γ x) φ(x) dx over x > 0, by Gauss–Legendre up to 9 standard deviations.
     nodes, weights = np.polynomial.legendre.leggauss(200)

@@ -146,7 +146,7 @@ def tune_head(
     """Choose the parameters of a head with the smallest `temperature_scaled_loss` on held-out rows.
 
     Every group has equal weight, and the loss is invariant to the scale of the logits. Ties are broken by accuracy,
-    averaged over groups, then by `group_loss`. Groups are the combinations of main label and concepts that have rows.
+    averaged over groups, then by `group_loss`. Groups are the combinations of task and concepts that have rows.
     Held-out rows are the validation rows. Without any, they are a fifth of each group of the training rows, and the
     chosen head is fitted again on all rows. Copies of a row are held out together, as clusters are. A group of one row,
     or in one cluster, stays in the training rows; a note says so. For ``GroupWeighted(unknown="infer")``, training rows
@@ -403,7 +403,7 @@ def _groups_outside_folds(rows: LabelledData, fold: IntArray, n_folds: int) -> B
 
 
 def _require_classes_outside_folds(rows: LabelledData, outside: BoolArray) -> None:
-    """Raise GroupSizeError unless every class of the main label has rows `outside` each fold (folds, classes)."""
+    """Raise GroupSizeError unless every class of the task has rows `outside` each fold (folds, classes)."""
     if outside.all():
         return
     code = int(np.flatnonzero(~outside.all(axis=0))[0])

@@ -55,11 +55,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class TaskPredictability:
-    """Held-out loss of the main label before and after a removal, with rows of equal weight.
+    """Held-out loss of the task before and after a removal, with rows of equal weight.
 
     `before`, `after` and `chance` are mean log losses in nats; `p_before` and `p_after` test each against chance.
     `fixed_before` and `fixed_after` are losses with the concept held fixed (groups of equal weight, chance is log 2).
-    If the labels are correlated, much of what predicted the main label was the concept, and is rightly removed.
+    If the labels are correlated, much of what predicted the task was the concept, and is rightly removed.
     """
 
     before: float
@@ -87,10 +87,10 @@ class TaskPredictability:
             f"{self.chance:.3f}."
         )
         if not self.lost:
-            return f"What is left still predicts the main label: {losses}"
+            return f"What is left still predicts the task: {losses}"
         better = "no better" if self.p_after >= self.level else "hardly better"
         return (
-            f"What is left predicts the main label {better} than chance: {losses} The removed directions carried most "
+            f"What is left predicts the task {better} than chance: {losses} The removed directions carried most "
             "of the information about the task."
         )
 
@@ -145,7 +145,7 @@ class Trace:
 
     @property
     def round_zero_note(self) -> str:
-        """Explanation of round 0, which main labels of more than two classes have; or ""."""
+        """Explanation of round 0, which tasks of more than two classes have; or ""."""
         if not any(step.outer == 0 for step in self.steps):
             return ""
         return (
@@ -338,14 +338,14 @@ def task_removed_warning(steps: Iterable[Step], removed: int) -> str:
     if any(verdict.proper for verdict in tried):
         directions = f"{removed} spurious direction{'' if removed == 1 else 's'}"
         return (
-            f"After removing {directions}, no direction predicts the main label better than the concept, although some "
+            f"After removing {directions}, no direction predicts the task better than the concept, although some "
             "did at first. The removal may have taken the task with it."
         )
     # p of the test for "specific" is one-sided: close to 1, a main-task direction clearly predicts the concept better.
     if any(max(verdict.informative.p, 1.0 - verdict.specific.p) < verdict.level for verdict in tried):
         return (
-            "No direction was found that predicts the main label better than the concept, and directions that "
-            "predict the main label predict the concept clearly better: what is removed may hold part of the task."
+            "No direction was found that predicts the task better than the concept, and directions that "
+            "predict the task predict the concept clearly better: what is removed may hold part of the task."
         )
     return ""
 

@@ -407,7 +407,7 @@ def test_separable_labels_are_called_so_and_not_given_a_meaningless_t():
     z, y, c = separable_rows(noise=0.01)
     trace = JSE(random_state=0).fit(z, y, concept=c).trace_
     assert abs(trace[0].verdict.informative.t) > 1e3  # the number is kept for those who compute with it
-    assert "separates the main label" in str(trace)
+    assert "separates the task" in str(trace)
     assert "separable" in str(trace)
     assert "e+0" not in str(trace)
     toy = make_toy(500, rho=0.5, random_state=0)
@@ -449,7 +449,7 @@ def test_a_fit_that_takes_long_says_where_it_is(monkeypatch):
 
 
 def latent(seed, n=2000, own=0.0):
-    """Both labels are noisy copies of one latent task; `own` is what the main label has beside it."""
+    """Both labels are noisy copies of one latent task; `own` is what the task has beside it."""
     rng = np.random.default_rng(seed)
     t = rng.integers(0, 2, n)
     y, c = (np.where(rng.random(n) < flips, 1 - t, t) for flips in (0.25, 0.1))

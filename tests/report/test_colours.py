@@ -62,7 +62,7 @@ def test_the_simulation_knows_which_colours_are_confused():
 @pytest.mark.parametrize("reader", SEEN_BY)
 def test_the_four_groups_can_be_told_apart(reader):
     assert min(distance(*pair, reader) for pair in combinations(GROUP_COLOURS[:4], 2)) > APART
-    # Which concept is what the two colours of a main label differ in; the labels themselves are far apart.
+    # Which concept is what the two colours of a task differ in; the labels themselves are far apart.
     assert min(distance(a, b, reader) for a in GROUP_COLOURS[:2] for b in GROUP_COLOURS[2:4]) > 60
 
 

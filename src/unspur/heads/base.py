@@ -124,7 +124,7 @@ def with_duplicates_as_clusters(head: Head, rows: LabelledData) -> LabelledData:
 
 
 def _one_column(y: Any, name: str) -> Any:
-    """The main label on the host, as one column; raises for infinite values."""
+    """The task on the host, as one column; raises for infinite values."""
     if isinstance(y, ClassLabel):
         return y
     y = to_host(y)[0]
@@ -235,7 +235,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
 
 
 class Head(LinearClassifier):
-    """Base of the heads: linear logits ``x coefᵀ + intercept`` for a main label of two or more classes.
+    """Base of the heads: linear logits ``x coefᵀ + intercept`` for a task of two or more classes.
 
     A subclass that is a single weighted regression sets `_balance`; others implement ``_train(data, rng)``, which
     returns the fitted `LinearModel`. Class flags say what it needs, and have comments below: `_needs_concept`,

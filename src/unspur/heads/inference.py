@@ -135,7 +135,7 @@ def _effective_number(clusters: IntArray, weight: FloatArray) -> float:
 
 
 def _exchanged(rows: LabelledData, labelled: BoolArray) -> HeadData:
-    """The labelled rows with the concept as the main label and the main label as the concept; others have no weight."""
+    """The labelled rows with the concept as the task and the task as the concept; others have no weight."""
     weight = np.where(labelled, rows.weight, 0.0)
     exchanged = replace(rows, y=rows.concept, concepts=(rows.main,), weight=weight)
     span, (X,) = RowSpan.of(rows.X, live=[labelled])

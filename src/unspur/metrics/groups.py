@@ -240,7 +240,7 @@ def group_accuracy(
 
     Parameters
     ----------
-    y, predicted : true and predicted main label of each row, shape (n,); two or more classes.
+    y, predicted : true and predicted task of each row, shape (n,); two or more classes.
     concept : label of each row, shape (n,); for several concepts a mapping from names to labels, a DataFrame, or an
         array (n, m). Groups are all combinations of main class and concept classes.
     missing_concept : besides NaN and None, the value that means "unknown". Rows of which a concept is unknown are in no
@@ -345,7 +345,7 @@ class GroupAccuracy:
 
     @property
     def classes(self) -> tuple[Any, ...]:
-        """Classes of the main label."""
+        """Classes of the task."""
         return self.levels[0]
 
     @property
@@ -493,7 +493,7 @@ class GroupAccuracy:
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, ready for JSON; None for groups without rows.
 
-        `names` are those of the main label and the concepts. `rows` and `average` include rows in no group, which
+        `names` are those of the task and the concepts. `rows` and `average` include rows in no group, which
         `ungrouped_rows` and `ungrouped_correct` count.
         """
         groups = []
@@ -523,7 +523,7 @@ class GroupAccuracy:
     def to_frame(self) -> Any:
         """A pandas DataFrame with one line for each group: rows, correct ones, accuracy and its exact 95 % interval.
 
-        The index has a level for the main label and one for each concept, by their names, so that
+        The index has a level for the task and one for each concept, by their names, so that
         ``frame.loc["waterbird", "land"]`` is a group and ``frame["accuracy"].unstack()`` a table. Rows in no group are
         not in it; those without any have NaN.
         """
@@ -612,7 +612,7 @@ def _right(y: Array, predicted: Array, classes: tuple[Any, ...]) -> Array:
 
 
 def _main_name(y: Array, concepts: Mapping[str, Array]) -> str:
-    """Name of the main label: that of its Series, "main" or "y", the first that no concept has."""
+    """Name of the task: that of its Series, "main" or "y", the first that no concept has."""
     return next(name for name in (series_name(y), "main", "y", "main label") if name and name not in concepts)
 
 

@@ -1,6 +1,6 @@
 """From the arguments of `fit` to binary problems with folds, for the removers that test directions (JSE, INLP).
 
-Several concepts, and labels of more than two classes, become problems of one binary concept and one binary main label.
+Several concepts, and labels of more than two classes, become problems of one binary concept and one binary task.
 In a problem every row gets a cell ``4·fold + 2·y + concept``. Fold 0 is never held out; fold k ≥ 1 is held out in
 round k. A validation set is stacked under the training rows, all of it fold 1; a held-out share is fold 1;
 cross-fitting is folds 1 to K.
@@ -124,7 +124,7 @@ class FitData:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Training and validation rows with one binary concept and one binary main label.
+    """Training and validation rows with one binary concept and one binary task.
 
     The title names the concept and class if there are several.
     """
@@ -147,13 +147,13 @@ def binary_problems(data: FitData) -> list[tuple[ClassLabel, Problem]]:
 
 
 def first_problem(data: FitData) -> Problem:
-    """The first concept or class of it, with the first class of a main label of more than two."""
+    """The first concept or class of it, with the first class of a task of more than two."""
     problem = binary_problems(data)[0][1]
     return _one_vs_rest(problem, 0) if problem.train.n_classes > 2 else problem
 
 
 def _one_vs_rest(problem: Problem, k: int) -> Problem:
-    """The problem with one class of the main label against the rest."""
+    """The problem with one class of the task against the rest."""
     label, validation = problem.train.main.binary()[k], problem.validation
     if validation is not None:
         validation = validation.with_labels(y=validation.main.binary()[k])

@@ -145,7 +145,7 @@ class INLP(DirectionRemover):
         return self
 
     def _fit_binary(self, cv: Any, problem: Problem, excluded: Subspace, main_only: bool) -> BinaryFit:
-        """Fit one binary concept, in groups with one binary main label; INLP finds no main-task directions."""
+        """Fit one binary concept, in groups with one binary task; INLP finds no main-task directions."""
         nothing = Subspace.empty(problem.train.X.shape[1])
         if main_only:
             return BinaryFit(SearchResult(nothing, nothing, (), ""), Trace((), "", 0.0, 0.0), np.zeros(nothing.ambient))

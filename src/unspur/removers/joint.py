@@ -147,7 +147,7 @@ class JointEstimation:
     ) -> EstimatedPair:
         """Estimate a pair in the complement of the excluded directions.
 
-        `near` holds, for the concept and for the main label, a pair estimated with other exclusions or another penalty.
+        `near` holds, for the concept and for the task, a pair estimated with other exclusions or another penalty.
         """
         all_excluded = self._all_excluded(excluded)
         nothing = (None,) * len(all_excluded)

@@ -268,7 +268,7 @@ class JSE(DirectionRemover):
         """Δ of the second test, and the standard error that it adds to that of the test.
 
         `first_pair` estimates the first pair of directions, and returns the held-out loss of the concept along its
-        direction and that of the main label along its own, each with `mean` and `error`.
+        direction and that of the task along its own, each with `mean` and `error`.
         """
         del first_pair
         return float(self.delta), 0.0
@@ -338,7 +338,7 @@ class JSE(DirectionRemover):
     def _search(
         self, data: FoldedRows, metric: Metric | None, progress: Progress, excluded: Subspace, main_only: bool
     ) -> BinaryFit:
-        """Fit one binary concept and main label: choose the penalty and Δ, then run the two loops.
+        """Fit one binary concept and task: choose the penalty and Δ, then run the two loops.
 
         With `main_only`, find main-task directions only.
         """
@@ -438,7 +438,7 @@ def _choose_penalty(
 
 
 def _task_predictability(plain: JointEstimation, fixed: JointEstimation, removed: FoldEstimates) -> TaskPredictability:
-    """Held-out loss of the main label before and after a removal.
+    """Held-out loss of the task before and after a removal.
 
     The solver of `plain` gives all rows equal weight, so anything that a head without concept labels could use
     counts. That of `fixed` gives groups equal weight.

@@ -173,7 +173,7 @@ def directions_of(
 ) -> Directions:
     """The spurious and the main-task directions, then those of the heads before and after.
 
-    `names` are those of the spurious directions, and of the main label. A head in the direction of an earlier
+    `names` are those of the spurious directions, and of the task. A head in the direction of an earlier
     axis is left out, since the two would not span a plane. If that leaves a single axis, the second one is the
     direction of the largest remaining variance in `rows`.
     """

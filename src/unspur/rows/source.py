@@ -48,7 +48,7 @@ class Block:
     Parameters
     ----------
     z : array of shape (m, d), as stored (not centred).
-    targets : float array of shape (2, m), concept and main label of each row as 0 or 1.
+    targets : float array of shape (2, m), concept and task of each row as 0 or 1.
     cell : integer array of shape (m,), 4·fold + 2·y + concept.
     weight : float64 array of shape (m,), the user's row weights.
     """

@@ -1,6 +1,6 @@
 """Losses of both labels along one direction, on held-out rows: the data of the tests.
 
-Two-scalar logistic models ``η = γ x + b``, one for the concept and one for the main label, are fitted along
+Two-scalar logistic models ``η = γ x + b``, one for the concept and one for the task, are fitted along
 one-dimensional scores by Newton's method, both at once.
 
 Conventions
@@ -290,7 +290,7 @@ class GroupLosses:
     squares: FloatArray
     #: Share of a cross-fitted direction that is noise, which folds share.
     shared_noise: float = 0.0
-    #: Whether γ is positive for the concept and for the main label on held-out rows.
+    #: Whether γ is positive for the concept and for the task on held-out rows.
     has_right_sign: tuple[bool, bool] = (True, True)
     #: For rows in clusters: error of the average of each series over groups, and its degrees of freedom.
     error: tuple[float, ...] = ()
@@ -440,7 +440,7 @@ class HeldOutClusters:
 
     @property
     def targets(self) -> FloatArray:
-        """Concept and main label of each row, shape (2, n)."""
+        """Concept and task of each row, shape (2, n)."""
         return np.stack([self.cell & 1, self.cell >> 1 & 1]).astype(np.float64)
 
     def by_part(self, values: FloatArray) -> FloatArray:

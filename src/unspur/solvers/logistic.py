@@ -17,7 +17,7 @@ Conventions
 - `LogisticLosses` are of several weightings and q binary labels, lines CONCEPT or MAIN of a block's targets: weights
   (weightings, q, d), logits η (weightings, q, m). A sum over rows is (weightings, q, 2 + d): loss, gradient in the
   intercept, gradient in the weights.
-- `SoftmaxLoss` is of the main label, whose line MAIN holds codes of classes, and k logits, 1 for two classes, else one
+- `SoftmaxLoss` is of the task, whose line MAIN holds codes of classes, and k logits, 1 for two classes, else one
   per class: weights (k, d), intercepts (k,), logits (k, m), whitened coordinates A (k, r).
 - Weights act on centred rows: logits are ``w · (z − centre) + b``.
 """
@@ -483,7 +483,7 @@ def solve_softmax(
     tol: float = 1e-6,
     max_iter: int = 1000,
 ) -> LinearModel:
-    """Logistic regression of the main label on the rows.
+    """Logistic regression of the task on the rows.
 
     Parameters
     ----------
@@ -624,7 +624,7 @@ def solve_softmax_many(
     tol: float = 1e-6,
     max_iter: int = 1000,
 ) -> list[LinearModel]:
-    """Logistic regressions of the main label on the same rows, side by side; problems are weightings and penalties.
+    """Logistic regressions of the task on the same rows, side by side; problems are weightings and penalties.
 
     Each is what `solve_softmax` solves, to the same tolerance. A pass over the rows serves all that are not solved yet.
     Large problems, of many classes, are solved in groups, whose descents fit the memory.

@@ -101,7 +101,7 @@ class Pair:
     local: LocalModel | None = None
 
 
-#: Solutions of neighbouring problems, for the concept and for the main label.
+#: Solutions of neighbouring problems, for the concept and for the task.
 WarmStart: TypeAlias = tuple[Pair | None, Pair | None]
 
 

@@ -102,7 +102,7 @@ class CellCounts:
     def weighting(self, folds: BoolArray, balance: Balance) -> Weighting:
         """Weights, summing to one, of the rows in `folds`.
 
-        `balance` gives the classes of the concept, of the main label, or the four groups the same total weight.
+        `balance` gives the classes of the concept, of the task, or the four groups the same total weight.
         """
         total = self.weight[folds].sum(axis=0)  # (y, concept)
         classes = total.sum(axis=_WITHIN[balance], keepdims=True)
