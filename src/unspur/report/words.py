@@ -344,14 +344,13 @@ def _others(results: Sequence[MethodResult]) -> Iterator[str]:
     if not removal.n_removed or removal.accuracy is None:
         return
     if weighted is not None and weighted.accuracy is not None and weighted.worst_relative_to_removal is not None:
-        start = "A group-weighted head on the original rows, without a removal, does "
-        yield start + _compared_with_removal(weighted, "from the group-weighted head after the removal")
+        start = "Without a removal, a group-weighted head is "
+        yield start + _compared_with_removal(weighted, "a group-weighted head")
     fewer = [result for result in results[2:] if 0 < result.n_removed < removal.n_removed and _as_well(result)]
     if fewer:
         simplest = min(fewer, key=lambda result: result.n_removed)
         instead = f"{plural(simplest.n_removed, 'direction')} instead of {count(removal.n_removed)}"
-        with_what = _compared_with_removal(simplest, "both with an unweighted head")
-        yield f"{simplest.name}, with {instead}, does {with_what}"
+        yield f"{simplest.name}, with {instead}, is " + _compared_with_removal(simplest, "an unweighted head")
 
 
 def _as_well(result: MethodResult) -> bool:
@@ -360,16 +359,16 @@ def _as_well(result: MethodResult) -> bool:
     return all(change is not None and change.high >= 0.0 for change in relative)
 
 
-def _compared_with_removal(result: MethodResult, with_what: str) -> str:
+def _compared_with_removal(result: MethodResult, head: str) -> str:
     """How a result compares with the same kind of head after the removal."""
     accuracy, worst, average = result.accuracy, result.worst_relative_to_removal, result.average_relative_to_removal
     assert accuracy is not None
     assert worst is not None
     assert average is not None
-    how = "less well" if not _as_well(result) else "better" if worst.low > 0.0 else "as well, as far as these rows tell"
+    how = "clearly worse" if not _as_well(result) else "better" if worst.low > 0.0 else "not clearly worse"
     return (
-        f"{how}: {_worst(accuracy)} in the worst group. The difference is {_difference(worst)}, and "
-        f"{_difference(average)} on average over groups ({with_what})."
+        f"{how}: {_worst(accuracy)} in the worst group. The difference to {head} after this removal is "
+        f"{_difference(worst)}, and {_difference(average)} on average over groups."
     )
 
 
