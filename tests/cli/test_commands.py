@@ -259,27 +259,6 @@ def test_a_removal_cannot_predict(tmp_path):
     run("apply", tmp_path / "bad.safetensors", "test.npz", "--output", "no.npz", code=1)
 
 
-def test_rows_of_another_encoder_are_noted(frames, tmp_path):
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    def embedded(name, encoder):
-        Z = pa.FixedSizeListArray.from_arrays(pa.array(frames[name][FEATURES].to_numpy().ravel()), D)
-        made = json.dumps({"encoder": encoder, "options": {}, "rows": 800})
-        table = pa.table({"embedding": Z, "bird": frames[name].bird, "background": frames[name].background})
-        folder = tmp_path / f"{name}-{encoder}"
-        folder.mkdir()
-        parquet.write_table(table.replace_schema_metadata({"unspur.embed": made}), folder / "part-0.parquet")
-        return folder
-
-    run("fit", embedded("train", "one"), *TWO, "--output", tmp_path / "m.safetensors")
-    for encoder, words in (("one", ""), ("other", "not embedded as")):
-        folder = embedded("test", encoder)
-        said = noted("apply", tmp_path / "m.safetensors", folder, "--output", tmp_path / f"{encoder}.parquet")
-        assert words in said
-        assert bool(said) == bool(words)
-
-
 # compare, audit, report, demo
 
 

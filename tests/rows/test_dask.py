@@ -354,7 +354,7 @@ def test_rows_of_unknown_length_are_taken_once_they_are_counted(here):
 def test_faults_in_a_chunk_are_told_by_column_and_number():
     z = TOY.Z.copy()
     z[[3, 700], 4], z[500, 6] = np.nan, np.inf
-    with pytest.raises(NotFiniteError, match="2 NaN in column 4; 1 infinity in column 6"):
+    with pytest.raises(NotFiniteError, match="2 NaN in column 4; 1 infinite in column 6"):
         LEACE().fit(chunked(z), concept=TOY.concept)
 
 

@@ -96,7 +96,8 @@ def test_heads_learn_what_they_learn_in_memory_and_answer_in_kind(name, y, place
     there, tolerance = place
     z, other = there(TOY.Z), there(OTHER.Z)
     expected, found = (fitted(name, rows, y, TOY.concept) for rows in (TOY.Z, z))
-    require_close(found.coef_, expected.coef_, tolerance)
+    # Sums in another order let the outer loop of GroupDRO stop elsewhere within its tolerance of 1e-6.
+    require_close(found.coef_, expected.coef_, max(tolerance, 1e-6) if name == "GroupDRO" else tolerance)
     plain = np.asarray(to_numpy(other), dtype=float)
     for ask in ("decision_function", "predict_proba", "predict_log_proba"):
         answer = getattr(found, ask)(other)

@@ -142,9 +142,6 @@ def as_fitted(model: Any, table: Table) -> Table:
     from unspur.exceptions import InputError
 
     X, names = np.asarray(table.X), feature_names(model)
-    encoding = getattr(getattr(model, "remover_", model), "encoding_", None)
-    if encoding is not None and table.encoding not in (None, encoding):
-        note(f"{table.path} was not embedded as the rows of the fit were, by {encoding['encoder']}; do it alike.")
     if X.shape[1] != model.n_features_in_:
         raise InputError(f"{table.path} has {X.shape[1]} features; the model was fitted on {model.n_features_in_}.")
     return replace(table, X=X if names is None else pd.DataFrame(X, columns=names, index=table.columns.index))

@@ -70,8 +70,6 @@ def fit(
     verbose = not as_json and sys.stderr.isatty()
     model = fitted(method, parts["training"], parts.get("validation"), seed=seed, verbose=verbose, **options)
     remover = getattr(model, "remover_", model)
-    if (encoding := parts["training"].table.encoding) is not None:
-        remover.encoding_ = encoding
     model.save(output, overwrite=force)
     if as_json:
         echo_json({"output": str(output), "method": method, "concepts": list(rows.concept), **_as_json(model, remover)})
