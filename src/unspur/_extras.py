@@ -16,6 +16,7 @@ EXTRAS = {
     "pyarrow": "data",
     "dask": "dask",
     "distributed": "dask",
+    "datasets": "encoders",
     "huggingface_hub": "encoders",
     "transformers": "encoders",
     "sentence_transformers": "sentences",

@@ -16,7 +16,7 @@ import numpy as np
 
 from unspur._extras import require
 from unspur._text import brief
-from unspur.exceptions import InputError, MissingExtraError
+from unspur.exceptions import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -138,10 +138,9 @@ def _read_table(path: Path) -> pd.DataFrame:
 
 
 def _read_dataset(source: str, image: str | None, text: str | None) -> Examples:
-    try:
-        import datasets
-    except ImportError as error:
-        raise MissingExtraError("Data sets of Hugging Face need the library datasets: pip install datasets.") from error
+    require("Data sets of Hugging Face need", "datasets")
+    import datasets
+
     try:
         saved = any((Path(source) / name).is_file() for name in ("dataset_dict.json", "state.json"))
         found = datasets.load_from_disk(source) if saved else datasets.load_dataset(source)
