@@ -234,6 +234,8 @@ def _reading(path: Path) -> Iterator[None]:
         raise
     except Exception as error:  # libraries raise errors of every kind for damaged files
         said = (brief(error) or type(error).__name__).removeprefix("Error tokenizing data. C error: ")
+        if isinstance(error, UnicodeDecodeError):
+            said = "it is not in UTF-8. Save it in UTF-8"
         if "allow_pickle" in said:
             said = "it holds Python objects. Save texts as np.array(values, dtype=str)"
         raise InputError(f"{path} cannot be read as {kind_of(path)}: {said}.") from error
@@ -283,6 +285,8 @@ def _made_by_embed(schema: Any) -> dict[str, Any]:
 def _header(path: Path) -> list[str]:
     """The first line of a CSV file; InputError if a column has no name, or two have the same."""
     names = pd.read_csv(path, header=None, nrows=1, dtype=str, keep_default_na=False).iloc[0]
+    if len(names) == 1 and set(names.iloc[0]) & set(";\t|"):
+        raise InputError(f"{path} has one column, {brief(names.iloc[0], 40)!r}; save it with commas between columns.")
     if (names == "").any():
         raise InputError(f"{path}: column {int((names == '').argmax()) + 1} has no name. Name it, or drop it.")
     if names.duplicated().any():

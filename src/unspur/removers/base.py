@@ -267,7 +267,7 @@ class Remover(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if not self.spurious_.dim and limit != 0:
             warn(
                 f"No spurious direction was found, so transform does not change the rows: {self.trace_.stopped}. "
-                "print(trace_) shows every test.",
+                "The trace has every test.",
                 NothingRemovedWarning,
             )
 

@@ -263,7 +263,7 @@ def fitted_remover(remover: Any) -> Remover:
             if hasattr(remover, "steps")
             else ""
         )
-        raise InputError(f"Reports and cards are about a fitted remover; got a {type(remover).__name__}.{inside}")
+        raise InputError(f"A report is about a fitted remover; got a {type(remover).__name__}.{inside}")
     check_is_fitted(remover, "removal_")
     return remover
 
