@@ -46,7 +46,7 @@ def column(rng, n, kind):
         "strings": np.array(["ant", "Bee", "c d", "ü"])[codes],
         "booleans": codes == 1,
         "categories": pd.Series(pd.Categorical.from_codes(codes, ["low", "mid", "high", "top"])),
-        "floats": codes + 0.5,
+        "floats": codes + 1.0,
     }[kind]
 
 
@@ -185,7 +185,7 @@ def test_what_does_not_fit_is_an_error(tally):
         ((y, predicted, np.zeros(12)), "one class only"),
         ((np.where(y == 0, np.nan, y), predicted, concept), "one class only"),
         ((np.where(np.arange(12) == 3, None, y), predicted, concept), "y is missing"),
-        ((y.astype(str), predicted, concept), "No predicted value"),
+        ((y.astype(str), predicted, concept), "no class of y"),
         (([], [], []), "missing in all 0 rows"),
     ):
         with pytest.raises((LabelError, InputError), match=match):
