@@ -604,8 +604,9 @@ def _right(y: Array, predicted: Array, classes: tuple[Any, ...]) -> Array:
     right = np.asarray(truth == guess, dtype=bool)
     odd = [one for one in np.unique(guess).tolist() if isinstance(one, float) and not one.is_integer()]
     if (odd and odd[0] not in classes) or (not right.any() and not set(guess.tolist()) & set(classes)):
+        strange, known = to_python(odd[0] if odd else guess[0]), to_python(truth[0])
         raise LabelError(
-            f"Predicted values such as {to_python(odd[0] if odd else guess[0])!r} are no class of y ({to_python(truth[0])!r}, …). "
+            f"Predicted values such as {strange!r} are no class of y ({known!r}, …). "
             "Predictions must be class labels of y, not probabilities."
         )
     return right
