@@ -271,7 +271,7 @@ def test_probabilities_are_not_taken_for_classes():
     for form in (float, object):
         with pytest.raises(LabelError, match=r"Predicted values such as 0\.25 are no class of y"):
             group_accuracy(y, chances.astype(form), place)
-    assert group_accuracy(np.where(y == 1, 1.0, 0.25), chances, place).average == 1.0  # control: 0.25 is a class
+    assert group_accuracy(y, np.where(y == 1, 1.0, 0.0), place).average == 1.0  # control: whole numbers are classes
 
 
 def test_the_weighted_average_uses_training_shares_and_is_another_number():
