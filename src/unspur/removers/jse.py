@@ -164,6 +164,7 @@ class JSE(DirectionRemover):
     inner_role: ClassVar[Role] = "main"
     candidate: ClassVar[Literal["last_accepted", "failing"]] = "last_accepted"
     test_weighting: ClassVar[Literal["group", "plain"]] = "group"
+    _tests: ClassVar[type[DirectionTests]] = DirectionTests
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012 — scikit-learn's protocol
         **TEST_CONSTRAINTS,
@@ -347,7 +348,7 @@ class JSE(DirectionRemover):
         geometry = data.geometry(self.balance, in_float64=in_float64)
         spectrum = Spectrum.of(geometry, inverse_factor, data.rows.dtype.itemsize)
         require_room(len(spectrum.variance), data.rows.n_features)
-        tests = DirectionTests(float(self.significance_level), self.test_weighting == "group", clusters=data.clusters)
+        tests = self._tests(float(self.significance_level), self.test_weighting == "group", clusters=data.clusters)
 
         def estimation(data: FoldedRows, balance: Balance, tol: float = PAIR_TOL) -> JointEstimation:
             counts = data.counts

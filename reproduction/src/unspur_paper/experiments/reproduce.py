@@ -19,7 +19,6 @@ from unspur_paper.experiments.spec import Cell, Experiment
 from unspur_paper.experiments.spec_file import read_experiment
 from unspur_paper.experiments.stores import EMBEDDINGS
 from unspur_paper.experiments.summary import Summary, summarise
-from unspur_paper.experiments.variants import RECORDED_ONLY, is_recorded_only
 from unspur_paper.files import hold
 
 #: In the folder of experiments, but not one.
@@ -150,8 +149,6 @@ def _tasks(cells: Sequence[Cell], embeddings: Path) -> tuple[list[Task | None], 
     for number, cell in enumerate(cells):
         spec = dict(cell.spec)
         try:
-            if is_recorded_only(spec["remover"]):
-                raise DataMissingError(RECORDED_ONLY)
             digest = data_digest(spec, embeddings)
         except DataMissingError as error:
             missing[number] = error

@@ -39,7 +39,6 @@ from typing import Any
 from unspur.exceptions import InputError
 from unspur_paper.experiments.presets import complete_head, complete_remover
 from unspur_paper.experiments.registry import MADE_UP, MADE_UP_PIXELS, PIXELS
-from unspur_paper.experiments.variants import is_recorded_only
 
 #: Rows of the training pool in a smoke run; and what else is cut down where embeddings are made up.
 SMOKE_ROWS = 500
@@ -140,11 +139,7 @@ class Experiment:
             dataset["encoder"] = MADE_UP_PIXELS if dataset["encoder"] in PIXELS else MADE_UP
         if "judged" in dataset:
             dataset["judged"] = "validation rows"  # six times as fast
-        methods = tuple(
-            replace(method, dataset=smaller(method.dataset), strengths=None)
-            for method in self.methods
-            if not is_recorded_only(method.remover)
-        )
+        methods = tuple(replace(method, dataset=smaller(method.dataset), strengths=None) for method in self.methods)
         return replace(self, dataset=dataset, methods=methods, runs=2, published=None)
 
     def _product(self, preset: str, methods: Sequence[Method], runs: int) -> Iterator[Cell]:

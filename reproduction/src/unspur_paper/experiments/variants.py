@@ -14,6 +14,7 @@ import numpy as np
 
 from unspur import INLP, JSE, LEACE, RLACE, SAL, SPLINCE
 from unspur.exceptions import InputError
+from unspur_paper.experiments.training_scalars import TrainingScalars
 
 #: Removers by name.
 REMOVERS: dict[str, type[Any]] = {
@@ -36,16 +37,6 @@ VARIANTS: dict[str, tuple[str, ...]] = {
 RENAMED = {"weight_decay": "penalty"}
 #: Options that are no parameters of the library's removers and heads, besides variants.
 TRANSLATED = {"JSE": {"orthogonality", "validation_fraction"}, "INLP": {"validation_fraction"}}
-#: Of JSE whose tests take slope and intercept from training rows.
-RECORDED_ONLY = (
-    "JSE with scalars of training rows is not computed any more: unspur 0.1.0 did, and tables are drawn from its "
-    "records."
-)
-
-
-def is_recorded_only(remover: Mapping[str, Any]) -> bool:
-    """Whether a remover cannot be fitted any more, so that only records have it."""
-    return bool(remover.get("scalars") == "training")
 
 
 def option_names(kind: type[Any]) -> set[str]:
@@ -75,14 +66,14 @@ def jse(options: Mapping[str, Any]) -> JSE:
     for name, value in chosen.items():
         if value not in VARIANTS[name]:
             raise InputError(f"{name} of JSE is {' or '.join(VARIANTS[name])}; got {value!r}.")
-    if is_recorded_only(options):
-        raise InputError(RECORDED_ONLY)
     given = parameters_of("JSE", options)
     variant: dict[str, Any] = {
         name: chosen[option]
         for name, option in (("inner_role", "inner"), ("candidate", "candidate"), ("test_weighting", "tests"))
         if chosen[option] != VARIANTS[option][0]
     }
+    if chosen["scalars"] == "training":
+        variant["_tests"] = TrainingScalars
     if given.get("delta") == "auto":
         del given["delta"]
         variant["estimate_delta"] = heuristic_delta
