@@ -26,7 +26,7 @@ BUDGETS = {
     "choosing, classifier, compare": 1625,
     "certificate, audit, datasets": 1425,
     "rows": 800,
-    "solvers": 3125,
+    "solvers": 3150,
     "removers": 2675,
     "heads": 1575,
     "metrics": 1725,

@@ -84,6 +84,7 @@ class LabelledData:
     expected_counts : expected number of rows in each group, shape (n_classes, n_concepts), if the weights give groups
         equal totals already (`with_inferred_groups`); else None.
     removal : map that is applied before a head and folded into its weights, or None.
+    unweighted : the rows as they were, if a method has changed their weights; a penalty's metric has their covariance.
     stacked_sets : the data sets that were stacked (`stacked`), each on its own backend. X then has the rows of the
         first only, so rows are read by `source`, and cannot be selected.
     """
@@ -99,8 +100,10 @@ class LabelledData:
     inferred: FloatArray | None = None
     expected_counts: FloatArray | None = None
     removal: AffineMap | None = None
+    unweighted: LabelledData | None = None
     stacked_sets: tuple[LabelledData, ...] = ()
-    _geometries: dict[bool, Geometry] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _moments: dict[bool, Moments] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _geometries: dict[tuple[bool, float], Geometry] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.weight)
@@ -190,6 +193,7 @@ class LabelledData:
             weight=self.weight[rows],
             clusters=None if self.clusters is None else self.clusters[rows],
             inferred=None if self.inferred is None else self.inferred[rows],
+            unweighted=None if self.unweighted is None else self.unweighted.select(rows),
         )
 
     def with_known_concept(self) -> Self:
@@ -233,29 +237,44 @@ class LabelledData:
         """The weight of each row under `weighting`, shape (n,)."""
         return np.asarray(self._group_weight * self.weighting(balanced=balanced).factor[self._group_code])
 
-    def geometry(self, source: RowSource, *, balanced: bool) -> Geometry:
-        """Mean and principal axes of the weighted rows; computed once for fits of all penalties."""
-        if balanced not in self._geometries:
-            moments, itemsize = Moments.of(source, self.weighting(balanced=balanced)), source.dtype.itemsize
-            geometry = Geometry.of(moments, itemsize)
-            if self.removal is not None:
-                geometry = geometry.transformed(self.removal.matrix(), itemsize)
-            self._geometries[balanced] = geometry
-        return self._geometries[balanced]
+    def geometry(self, source: RowSource, *, balanced: bool, metric: float = 0.0) -> Geometry:
+        """Mean and principal axes of the weighted rows, once for all penalties that are in this `metric`."""
+        if (balanced, metric) not in self._geometries:
+            moments = self._moments_of(source, balanced=balanced, metric=metric)
+            if metric:
+                rows, at = (self, source) if self.unweighted is None else (self.unweighted, self.unweighted.source())
+                total = rows._moments_of(at, balanced=False).second
+                geometry = self.geometry(source, balanced=balanced).in_metric(total, metric)
+            else:
+                geometry = Geometry.of(moments, source.dtype.itemsize)
+                if self.removal is not None:
+                    geometry = geometry.transformed(self.removal.matrix(), source.dtype.itemsize)
+            self._geometries[balanced, metric] = geometry
+        return self._geometries[balanced, metric]
+
+    def _moments_of(self, source: RowSource, *, balanced: bool, metric: float = 0.0) -> Moments:
+        """Mean and second moment of the rows before a removal; for a metric also those of rows of equal weight."""
+        if balanced not in self._moments:
+            if metric and balanced and self.unweighted is None and not self._moments:
+                weightings = self.weighting(balanced=True), self.weighting(balanced=False)
+                self._moments[True], self._moments[False] = Moments.of_both(source, weightings)
+            else:
+                self._moments[balanced] = Moments.of(source, self.weighting(balanced=balanced))
+        return self._moments[balanced]
 
     def with_removal(self, removal: AffineMap) -> Self:
-        """The same rows, to be fitted after a removal; what is known of their geometry is kept."""
+        """The same rows, to be fitted after a removal; what is known of their moments is kept."""
         rows = replace(self, removal=removal)
-        itemsize = 4 if self.X.dtype.itemsize < 8 else 8
-        for balanced, geometry in self._geometries.items():
-            rows._geometries[balanced] = geometry.transformed(removal.matrix(), itemsize)
+        rows._moments.update(self._moments)
         return rows
 
-    def column_variances(self, *, balanced: bool) -> FloatArray:
-        """Variance of each column, shape (d,), with rows or groups of equal weight."""
+    def column_variances(self, *, balanced: bool, metric: float = 0.0) -> FloatArray:
+        """Variance of each column, shape (d,), with rows or groups of equal weight; `metric` is that of later fits."""
         wide = backend_of(self.X) in ("memory", "torch") and len(self) <= self.X.shape[1]
-        if balanced in self._geometries or not wide:
-            return np.diag(self.geometry(self.source(), balanced=balanced).second)
+        if balanced in self._moments or not wide:
+            source = self.source()
+            self._moments_of(source, balanced=balanced, metric=metric)
+            return np.diag(self.geometry(source, balanced=balanced).second)
         X, weight = np.asarray(to_numpy(self.X), dtype=np.float64), self.row_weights(balanced=balanced)
         return np.asarray(weight @ (X - weight @ X) ** 2)
 
@@ -330,8 +349,8 @@ class LabelledData:
         """The same rows in one group for each class of the task."""
         stacked_sets = tuple(one.without_concept() for one in self.stacked_sets)
         rows = replace(self, concepts=(), inferred=None, stacked_sets=stacked_sets)
-        if False in self._geometries:
-            rows._geometries[False] = self._geometries[False]
+        if False in self._moments and self.inferred is None:  # else they are of rows whose concept is known
+            rows._moments[False] = self._moments[False]
         return rows
 
     def with_inferred_groups(self) -> Self:
@@ -355,7 +374,8 @@ class LabelledData:
         weight = self.weight * np.sum(probability * share[self.main.codes], axis=1)
         ends = np.cumsum([len(one) for one in self.stacked_sets])[:-1]
         parts = zip(self.stacked_sets, np.split(weight, ends), strict=True) if self.stacked_sets else ()
-        rows = replace(self.without_concept(), weight=weight, expected_counts=counts)
+        rows = self.without_concept()
+        rows = replace(rows, weight=weight, expected_counts=counts, unweighted=rows)
         return replace(rows, stacked_sets=tuple(one.without_concept().reweighted(own) for one, own in parts))
 
     def fold_subset(self, rows: BoolArray) -> Self:
@@ -364,6 +384,7 @@ class LabelledData:
         The result has all rows; rows of the other part have weight zero.
         """
         part = self.with_weight_on(np.flatnonzero(rows))
+        part._moments.update(self._moments)
         part._geometries.update(self._geometries)
         return part
 

@@ -219,7 +219,8 @@ class RobustClassifier(OneToOneFeatureMixin, TransformerMixin, LinearClassifier)
         train = with_duplicates_as_clusters(head, train)
         if validation is not None and (head._holds_rows_out or head._trains_on_validation == "alone"):
             validation = with_duplicates_as_clusters(head, validation)
-        penalties = penalty_grid_from_variances(train.column_variances(balanced=head._balance != "rows"))
+        variances = train.column_variances(balanced=head._balance != "rows", metric=head.metric)
+        penalties = penalty_grid_from_variances(variances)
         sets = [rows for rows in (train, validation) if rows is not None]
         span, (X, X_val) = RowSpan.of(
             train.X, None if validation is None else validation.X, live=[rows.contributes for rows in sets]

@@ -245,7 +245,8 @@ def cross_validate_penalty(
     if train.inferred is not None:
         train = visible
     if head._is_single_regression:
-        visible.geometry(visible.source(), balanced=head._balance == "groups")  # once, for all folds
+        # Once, for all folds.
+        visible.geometry(visible.source(), balanced=head._balance == "groups", metric=head.metric)
 
     def fit_all_rows(penalty: float) -> Head:
         rows = visible if all_rows is data.train else head._training_view(all_rows)

@@ -302,6 +302,8 @@ case(
         GroupWeighted(unknown="infer", random_state=0), concept=np.where(np.arange(N) < 200, TRAIN.known, np.nan)
     ),
 )
+case("GroupWeighted, penalty in the metric 0.5", lambda: trained(GroupWeighted(metric=0.5), sample_weight=TRAIN.weight))
+case("ERM, penalty in the metric 1", lambda: trained(ERM(metric=1.0), y=TRAIN.third))
 case("AFR, gamma 10", lambda: trained(AFR(gamma=10.0, random_state=0)))
 
 

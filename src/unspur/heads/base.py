@@ -135,12 +135,21 @@ def _one_column(y: Any, name: str) -> Any:
     return y
 
 
-#: Replacements of {shared_parameters} and {shared_attributes} in the docstrings of heads.
+#: Description of `metric`.
+_METRIC_DOC = """metric : float between 0 and 1, default=0.0
+        Weight κ of the covariance in the metric of the penalty, ``λ/2 wᵀMw`` with ``M ∝ (1 − κ) tr(Σ)/r I + κ Σ``: the
+        M of `JSE`, with Σ the covariance of the rows that are trained on, under sample weights alone, and r its rank.
+        With κ = 0 the penalty is on weights (ridge). With κ = 1 it is on the variance of the scores, so that invertible
+        linear maps of the features change nothing. The head is a ridge on rows x M^(−1/2), and M has the scale in which
+        their mean variance is that of the rows x. Weights stay in the span of the rows, where M is invertible."""
+#: Replacements of placeholders in the docstrings of heads.
 _SHARED_DOCS = {
-    "{shared_parameters}": """penalty : float, default=0.01
+    "{metric}": _METRIC_DOC,
+    "{shared_parameters}": f"""penalty : float, default=0.01
         Penalty λ in units of the mean variance of the training rows. This is their total variance divided by the number
         of directions in which they vary (at most n − 1 for n rows). Rotations and constant columns therefore change
         nothing.
+    {_METRIC_DOC}
     missing_concept : scalar or None, default=None
         Value of `concept` that means "not known", besides NaN and None.
     tol : float, default=1e-6
@@ -267,9 +276,12 @@ class Head(LinearClassifier):
     _infers_concept: ClassVar[bool] = False
     #: For a head that is a single weighted regression: whether rows or groups have equal weight. None for others.
     _balance: Literal["rows", "groups"] | None = None
+    #: For heads of other packages that have no such parameter.
+    metric: float = 0.0
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "penalty": [Interval(Real, 0, None, closed="left")],
+        "metric": [Interval(Real, 0, 1, closed="both")],
         "missing_concept": MISSING,
         "tol": [Interval(Real, 0, None, closed="neither")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
@@ -284,12 +296,14 @@ class Head(LinearClassifier):
         self,
         *,
         penalty: float = DEFAULT_PENALTY,
+        metric: float = 0.0,
         missing_concept: Any = None,
         tol: float = 1e-6,
         max_iter: int = 1000,
         random_state: Any = None,
     ):
         self.penalty = penalty
+        self.metric = metric
         self.missing_concept = missing_concept
         self.tol = tol
         self.max_iter = max_iter
@@ -418,7 +432,8 @@ class Head(LinearClassifier):
         """
         penalty = self.penalty if penalty is None else penalty
         source, weighting = rows.source(), rows.weighting(balanced=balanced)
-        whitening = LogisticCoordinates.of(rows.geometry(source, balanced=balanced), penalty)
+        geometry = rows.geometry(source, balanced=balanced, metric=self.metric)
+        whitening = LogisticCoordinates.of(geometry, penalty)
         return solve_softmax(
             source, weighting, whitening, rows.n_classes, origin=origin, tol=self.tol, max_iter=self.max_iter
         )
@@ -484,7 +499,8 @@ def fit_folds(
         return [fit_decoded_path(head, settings, one, features_from) for one in sets]
     source = rows.source()
     balanced = head._balance == "groups"
-    geometry, weightings = rows.geometry(source, balanced=balanced), [rows.weighting(balanced=balanced)]
+    geometry = rows.geometry(source, balanced=balanced, metric=head.metric)
+    weightings = [rows.weighting(balanced=balanced)]
     if fold is not None:
         source = rows.folded_source(fold, n_folds)
         weightings = rows.weightings_without_folds(fold, n_folds, balanced=balanced)

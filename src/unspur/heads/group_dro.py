@@ -2,13 +2,13 @@
 
 ::
 
-    minimise over W, b    max_g [ L_g(W, b) + a_g ]  +  λ/2 ‖W‖²
+    minimise over W, b    max_g [ L_g(W, b) + a_g ]  +  λ/2 tr(W M Wᵀ)
 
 with L_g the mean loss of group g and a_g its adjustment. The dual maximises, over the simplex of group weights q,
 the minimum of the q-weighted problem, and is climbed by entropic proximal steps: q ← argmax D(q') − μ KL(q' ‖ q). One
 step is one smooth convex problem in (W, b),
 
-    minimise    μ log Σ_g q_g exp((L_g + a_g) / μ)  +  λ/2 ‖W‖²,
+    minimise    μ log Σ_g q_g exp((L_g + a_g) / μ)  +  λ/2 tr(W M Wᵀ),
 
 whose solution is also that of the problem weighted by the new ``q_g ∝ q_g exp((L_g + a_g) / μ)``. So every step ends
 with a feasible pair of primal and dual points, and their difference, the duality gap, costs nothing::
@@ -147,7 +147,8 @@ def solve_worst_group(
     if not converged:
         reason += f" after {step.evaluations} evaluations ({outcome.reason})"
     adjusted = np.where(present, step.adjusted(x), 0.0)
-    decay = 0.5 * whitening.decay * float(np.sum(plain.logits(x).weights ** 2))
+    weights = plain.logits(x).weights
+    decay = 0.5 * whitening.decay * float(np.sum(weights * whitening.in_metric(weights)))
     outcome = replace(
         outcome,
         converged=converged,
@@ -164,7 +165,7 @@ class GroupDRO(Head):
 
     ::
 
-        minimise    max_g [ mean_g ℓ(z · w + b, y) + C / sqrt(n_g) ]  +  λ/2 ‖w‖²
+        minimise    max_g [ mean_g ℓ(z · w + b, y) + C / sqrt(n_g) ]  +  λ/2 wᵀMw
 
     A convex minimax: the solver ends with the group weights q of the dual and a duality gap that bounds how far
     the objective is from its minimum. Groups without rows are left out.
@@ -200,6 +201,7 @@ class GroupDRO(Head):
         *,
         adjustment: float = 0.0,
         penalty: float = DEFAULT_PENALTY,
+        metric: float = 0.0,
         missing_concept: Any = None,
         tol: float = 1e-6,
         max_iter: int = 1000,
@@ -207,6 +209,7 @@ class GroupDRO(Head):
     ):
         super().__init__(
             penalty=penalty,
+            metric=metric,
             missing_concept=missing_concept,
             tol=tol,
             max_iter=max_iter,
@@ -231,7 +234,10 @@ class GroupDRO(Head):
         rows, totals, adjustments = data.train, data.train.group_weights, self._adjustments(data.train)
         present = totals > 0
         source, balanced = rows.source(), per_group(present / np.count_nonzero(present), totals)
-        geometry = data.cached("geometry", lambda: Geometry.of(Moments.of(source, balanced), source.dtype.itemsize))
+        if self.metric:
+            geometry = rows.geometry(source, balanced=True, metric=self.metric)
+        else:
+            geometry = data.cached("geometry", lambda: Geometry.of(Moments.of(source, balanced), source.dtype.itemsize))
         found = solve_worst_group(
             source,
             totals,

@@ -35,7 +35,7 @@ class ERM(Head):
 
     ::
 
-        minimise    Σ ω_i ℓ(z_i · w + b, y_i)  +  λ/2 ‖w‖²
+        minimise    Σ ω_i ℓ(z_i · w + b, y_i)  +  λ/2 wᵀMw
 
     `fit` accepts `concept` for compatibility with the other heads, and ignores it.
 
@@ -71,6 +71,7 @@ class ERM(Head):
         *,
         balance: Literal["none", "main"] = "none",
         penalty: float = DEFAULT_PENALTY,
+        metric: float = 0.0,
         missing_concept: Any = None,
         tol: float = 1e-6,
         max_iter: int = 1000,
@@ -78,6 +79,7 @@ class ERM(Head):
     ):
         super().__init__(
             penalty=penalty,
+            metric=metric,
             missing_concept=missing_concept,
             tol=tol,
             max_iter=max_iter,
@@ -95,7 +97,7 @@ class GroupWeighted(Head):
 
     ::
 
-        minimise    1/G Σ_g mean_g ℓ(z · w + b, y)  +  λ/2 ‖w‖²
+        minimise    1/G Σ_g mean_g ℓ(z · w + b, y)  +  λ/2 wᵀMw
 
     Groups without rows are left out.
 
@@ -137,6 +139,7 @@ class GroupWeighted(Head):
         *,
         unknown: Literal["ignore", "infer"] = "ignore",
         penalty: float = DEFAULT_PENALTY,
+        metric: float = 0.0,
         missing_concept: Any = None,
         tol: float = 1e-6,
         max_iter: int = 1000,
@@ -144,6 +147,7 @@ class GroupWeighted(Head):
     ):
         super().__init__(
             penalty=penalty,
+            metric=metric,
             missing_concept=missing_concept,
             tol=tol,
             max_iter=max_iter,
@@ -226,6 +230,7 @@ class DFR(Head):
         Draws whose coefficients are averaged.
     penalty : float, default=0.01
         Penalty λ in units of the mean variance of the held-out rows, all groups weighing the same.
+    {metric}
     missing_concept : scalar or None, default=None
         Value of `concept` that means "not known", besides NaN and None.
     validation_fraction : float, default=0.5
@@ -261,6 +266,7 @@ class DFR(Head):
         balance: Literal["group", "main"] = "group",
         n_draws: int = 10,
         penalty: float = DEFAULT_PENALTY,
+        metric: float = 0.0,
         missing_concept: Any = None,
         validation_fraction: float = 0.5,
         tol: float = 1e-6,
@@ -270,6 +276,7 @@ class DFR(Head):
         self.balance = balance
         self.n_draws = n_draws
         self.penalty = penalty
+        self.metric = metric
         self.missing_concept = missing_concept
         self.validation_fraction = validation_fraction
         self.tol = tol
@@ -289,7 +296,8 @@ class DFR(Head):
         held_out, subsamples = data.cached(drawn, lambda: self._drawn(data, rng))
         self.group_counts_ = held_out.counts.reshape(held_out.n_classes_per_label)
         # All draws share coordinates and penalty, so that their coefficients can be averaged.
-        whitening = LogisticCoordinates.of(held_out.geometry(held_out.source(), balanced=True), self.penalty)
+        geometry = held_out.geometry(held_out.source(), balanced=True, metric=self.metric)
+        whitening = LogisticCoordinates.of(geometry, self.penalty)
         draws: list[LinearModel] = []
         for draw in subsamples:
             source, weighting = draw.source(), draw.weighting(balanced=False)
@@ -316,7 +324,7 @@ class JTT(Head):
 
     ::
 
-        minimise    Σ ω_i u_i ℓ(z_i · w + b, y_i) / Σ ω_i u_i  +  λ/2 ‖w‖²,     u_i = upweight where wrong, else 1
+        minimise    Σ ω_i u_i ℓ(z_i · w + b, y_i) / Σ ω_i u_i  +  λ/2 wᵀMw,     u_i = upweight where wrong, else 1
 
     The identification model is ERM that has not learnt everything: it is strongly penalised. The concept is ignored.
 
@@ -349,6 +357,7 @@ class JTT(Head):
         upweight: float = 5.0,
         identification_penalty: float = 0.1,
         penalty: float = DEFAULT_PENALTY,
+        metric: float = 0.0,
         missing_concept: Any = None,
         tol: float = 1e-6,
         max_iter: int = 1000,
@@ -356,6 +365,7 @@ class JTT(Head):
     ):
         super().__init__(
             penalty=penalty,
+            metric=metric,
             missing_concept=missing_concept,
             tol=tol,
             max_iter=max_iter,
@@ -381,7 +391,7 @@ class JTT(Head):
     def _upweighted(self, rows: LabelledData) -> LabelledData:
         weight = rows.weight.copy()
         weight[self.errors_] *= self.upweight
-        return rows.reweighted(weight)
+        return replace(rows, weight=weight, unweighted=rows)
 
 
 class AFR(Head):
@@ -389,7 +399,7 @@ class AFR(Head):
 
     ::
 
-        minimise    Σ μ_i ℓ(z_i · w + b, y_i)  +  λ/2 ‖w − ŵ‖²,     μ_i ∝ ω_i exp(−γ p_i) / n_{y_i}
+        minimise    Σ μ_i ℓ(z_i · w + b, y_i)  +  λ/2 (w − ŵ)ᵀM(w − ŵ),     μ_i ∝ ω_i exp(−γ p_i) / n_{y_i}
 
     The first model ŵ is ERM on one part of the rows. The sum is over the other part, whose rows it has not seen: p_i is
     the first model's probability of the row's own class, n_y the total weight of the class, and μ sums to one. Rows
@@ -408,6 +418,7 @@ class AFR(Head):
         Penalty of the first model, in units of the mean variance of its rows.
     penalty : float, default=0.01
         Penalty λ on the distance from the first model, in units of the mean variance of the reweighted rows.
+    {metric}
     missing_concept : scalar or None, default=None
         Accepted for compatibility with the other heads, and ignored, as `concept` is.
     validation_fraction : float, default=0.2
@@ -453,6 +464,7 @@ class AFR(Head):
         gamma: float = 4.0,
         first_penalty: float = DEFAULT_PENALTY,
         penalty: float = DEFAULT_PENALTY,
+        metric: float = 0.0,
         missing_concept: Any = None,
         validation_fraction: float = 0.2,
         tol: float = 1e-6,
@@ -462,6 +474,7 @@ class AFR(Head):
         self.gamma = gamma
         self.first_penalty = first_penalty
         self.penalty = penalty
+        self.metric = metric
         self.missing_concept = missing_concept
         self.validation_fraction = validation_fraction
         self.tol = tol
@@ -482,7 +495,9 @@ class AFR(Head):
                 f"With gamma={self.gamma:g}, a single row has all the weight, and nothing can be learnt from it. Lower "
                 "gamma, or raise first_penalty, so that the first model is less certain."
             )
-        rows = data.cached((*stage, self.gamma), lambda: held_out.reweighted(weight / weight.max()))
+        rows = data.cached(
+            (*stage, self.gamma), lambda: replace(held_out, weight=weight / weight.max(), unweighted=held_out)
+        )
         return self._regression(rows, origin=first)
 
     def _first_stage(self, data: HeadData, rng: np.random.Generator) -> tuple[LinearModel, LabelledData, FloatArray]:

@@ -3,9 +3,9 @@
 `Geometry` (second moments), `Metric` (JSE's inner product), `LogisticCoordinates` (logistic regression), `Whitener`
 (unit covariance), `RowSpan` (more features than rows).
 
-In logistic regression, weights are written ``w = T a`` with ``T Tᵀ = (C/4 + λI)⁺`` on the range of C. At zero weights
-the Hessian of the loss is exactly C/4 + λI, and elsewhere never larger. Weights are restricted to the range of C, since
-outside it they cost next to nothing and could make a pair orthogonal for free.
+In logistic regression, weights are written ``w = T a`` with ``T Tᵀ = (C/4 + λM)⁺`` on the range of C, for a penalty in
+the metric M. At zero weights the Hessian of the loss is exactly C/4 + λM, and elsewhere never larger. Weights stay in
+the range of C, since outside it they cost next to nothing and could make a pair orthogonal for free.
 
 All exact methods commute with rotations, and their directions lie in the span of the centred rows. So n rows of d > n
 features are fitted in n coordinates, with the same result: no d × d matrix is formed, and the cost of a fit is linear
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import scipy.linalg
@@ -67,6 +67,8 @@ class Geometry:
     moment has full rank. A geometry with `loadings` (`transformed`) is that of the rows ``(x − centre) matrix``, which
     are never computed. Weights w on those rows act on the original rows as ``matrix w``; loadings (d, r) are
     ``matrix range_basis``.
+
+    A `metric` M (`in_metric`) is that of a penalty ``wᵀ M w``; a `range_basis` V has VᵀMV = I and VᵀCV diagonal then.
     """
 
     centre: FloatArray
@@ -75,6 +77,8 @@ class Geometry:
     range_variance: FloatArray | None
     far_from_zero: bool
     loadings: FloatArray | None = None
+    #: M (d, d), zero outside the range of C; None for the identity, and with `loadings`.
+    metric: FloatArray | None = None
 
     @classmethod
     def of_rows(cls, rows: RowSource, weighting: Weighting, *, in_float64: bool = False) -> Geometry:
@@ -118,6 +122,35 @@ class Geometry:
         basis = vectors if real.all() else vectors[:, real]
         return Geometry(self.centre, second, basis, values[real], self.far_from_zero, matrix @ basis)
 
+    def in_metric(self, covariance: FloatArray, kappa: float) -> Geometry:
+        """The same rows, and a penalty on weights in ``M ∝ (1 − κ) tr(Σ)/r I + κ Σ`` on the range of the rows.
+
+        Σ is a `covariance` (d, d) of the original rows. M has the scale in which the rows have the same mean variance
+        as before, tr(M⁻¹C) = tr(C), so that penalties have the same unit, and M = I at κ = 0.
+        """
+        basis, second = self.range_basis, self.second
+        axes = basis if self.loadings is None else self.loadings
+        if axes is not None:
+            second, covariance = np.diag(np.asarray(self.range_variance)), axes.T @ covariance @ axes
+        matrix = kappa * covariance
+        matrix[np.diag_indices_from(matrix)] += (1.0 - kappa) * float(np.trace(covariance)) / self.rank
+        try:
+            inverse = _inverse_factor(matrix)
+        except np.linalg.LinAlgError:
+            raise InputError(
+                f"With metric {kappa:g}, the penalty is on scores alone, and in some directions the rows vary too "
+                "little to tell their scores from rounding errors. Use a smaller metric, such as 0.9."
+            ) from None
+        matrix *= np.sum((inverse @ second) * inverse) / np.trace(second)
+        inside = Geometry(self.centre, second, None, None, self.far_from_zero, metric=matrix)
+        if axes is None or basis is None:
+            return inside
+        turn, variance = inside.principal_axes()
+        how: dict[str, Any] = (
+            {"metric": basis @ matrix @ basis.T} if self.loadings is None else {"loadings": axes @ turn}
+        )
+        return replace(self, range_basis=basis @ turn, range_variance=variance, **how)
+
     @property
     def rank(self) -> int:
         """Dimension of the span of the centred rows."""
@@ -129,21 +162,23 @@ class Geometry:
         return float(np.trace(self.second)) / self.rank
 
     def principal_axes(self) -> tuple[FloatArray, FloatArray]:
-        """Eigenvectors (d, r) of the second moment on its range, and variances (r,).
+        """Eigenvectors (d, r) of the second moment on its range, and variances (r,); in the metric, if there is one.
 
         An eigenvalue has a rounding error of about 1e-16 of the largest one. So small eigenvalues are computed again,
         from the second moment restricted to the complement of the eigenvectors of the large ones.
         """
         if self.range_basis is not None and self.range_variance is not None:
             return self.range_basis, self.range_variance
-        variance, axes = np.linalg.eigh(self.second)
+        inverse = None if self.metric is None else _inverse_factor(self.metric)
+        second = self.second if inverse is None else inverse @ self.second @ inverse.T
+        variance, axes = np.linalg.eigh(second)
         count = len(variance)
         while (small := int(np.sum(variance[:count] < MIN_EIGENVALUE_SHARE * variance[count - 1]))) and small < count:
             kept = axes[:, :small]
-            variance[:small], turn = np.linalg.eigh(kept.T @ self.second @ kept)
+            variance[:small], turn = np.linalg.eigh(kept.T @ second @ kept)
             axes[:, :small] = kept @ turn
             count = small
-        return axes, np.maximum(variance, np.finfo(np.float64).tiny)
+        return axes if inverse is None else inverse.T @ axes, np.maximum(variance, np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,13 +267,9 @@ class LogisticCoordinates:
         """Coordinates of the whole space at λ = penalty · tr(C) / rank(C)."""
         decay, squared_lengths = penalty * geometry.mean_variance, None
         if geometry.range_basis is None:
-            hessian = geometry.second / 4.0
-            hessian[np.diag_indices_from(hessian)] += decay
-            # T = L⁻ᵀ for C/4 + λI = L Lᵀ; explicit because it is applied seven times per evaluation.
-            lower = np.linalg.cholesky(hessian)
-            with one_blas_thread():
-                inverse, _ = scipy.linalg.lapack.dtrtri(lower, lower=True)
-            transform = np.ascontiguousarray(inverse.T)
+            metric = np.eye(geometry.rank) if geometry.metric is None else geometry.metric
+            # T = L⁻ᵀ for C/4 + λM = L Lᵀ; explicit because it is applied seven times per evaluation.
+            transform = np.ascontiguousarray(_inverse_factor(geometry.second / 4.0 + decay * metric).T)
         else:
             assert geometry.range_variance is not None
             curvature = geometry.range_variance / 4.0 + decay
@@ -267,9 +298,13 @@ class LogisticCoordinates:
         return self.project(self.transform.T @ gradient)
 
     def coordinates(self, weights: FloatArray) -> FloatArray:
-        """Allowed coordinates of weights: ``T⁺ w = Tᵀ (C/4 + λI) w``, shape (r,) or (r, m)."""
+        """Allowed coordinates of weights: ``T⁺ w = Tᵀ (C/4 + λM) w``, shape (r,) or (r, m)."""
         assert self.geometry.loadings is None
-        return self.pull_back(self.geometry.second @ weights / 4.0 + self.decay * weights)
+        return self.pull_back(self.geometry.second @ weights / 4.0 + self.decay * self.in_metric(weights.T).T)
+
+    def in_metric(self, weights: FloatArray) -> FloatArray:
+        """``weights M``, shape (d,) or (k, d), of a geometry without `loadings`; their gradient of half the penalty."""
+        return weights if self.geometry.metric is None else weights @ self.geometry.metric
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,6 +372,14 @@ def covariances_of(rows: RowSource) -> Covariances:
         if _clear_cholesky(moments.xx / deviation / deviation[:, None], moments.noise) is not None:
             return moments
     return Covariances.of(rows, in_float64=True)
+
+
+def _inverse_factor(matrix: FloatArray) -> FloatArray:
+    """The triangular ``L⁻¹`` for ``matrix = L Lᵀ``."""
+    lower = np.linalg.cholesky(matrix)
+    with one_blas_thread():
+        inverse: FloatArray = scipy.linalg.lapack.dtrtri(lower, lower=True)[0]
+    return inverse
 
 
 def smallest_pivot(correlation: FloatArray) -> float:

@@ -2,14 +2,15 @@
 
 ::
 
-    minimise over W, b    Σ ω_i ℓ(W (z_i − c) + b, y_i)  +  λ/2 ‖W‖²,      λ = penalty · tr(C) / rank(C)
+    minimise over W, b    Σ ω_i ℓ(W (z_i − c) + b, y_i)  +  λ/2 tr(W M Wᵀ),      λ = penalty · tr(C) / rank(C)
 
     ℓ(η, y) = log(1 + e^η) − y η                two classes, one logit
     ℓ(η, y) = log Σ_c exp(η_c) − η_y            K > 2 classes, K logits
 
-c and C are centre and second moment of the rows, so neither their scale nor their offset matters. W = A Tᵀ in the
-coordinates of `solvers.coordinates`, in which the Hessian is close to a multiple of the identity: L-BFGS needs a few
-dozen passes over the rows, even for features of very different scales. Weights stay in the span of the rows.
+c and C are centre and second moment of the rows, so neither their scale nor their offset matters. M is the identity,
+or the metric of `Geometry.in_metric`. W = A Tᵀ in the coordinates of `solvers.coordinates`, in which the Hessian is
+close to a multiple of the identity: L-BFGS needs a few dozen passes over the rows, even for features of very different
+scales. Weights stay in the span of the rows.
 
 Conventions
 -----------
@@ -426,8 +427,9 @@ class SoftmaxObjective:
         slopes = sums[1 + k :].reshape(logits.weights.shape)
         if squared_lengths is None:
             penalised = logits.weights if self.origin is None else logits.weights - self.origin.weights
-            gradient = (slopes + decay * penalised) @ self.whitening.transform
-            length = float(np.sum(penalised**2))
+            in_metric = self.whitening.in_metric(penalised)
+            gradient = (slopes + decay * in_metric) @ self.whitening.transform
+            length = float(np.sum(penalised * in_metric))
         else:  # the penalty is on the weights after the removal, whose lengths differ
             a = x[:-k].reshape(k, -1)
             gradient = slopes @ self.whitening.transform + decay * squared_lengths * a

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+from scipy.linalg.blas import daxpy, dsyrk
 
 from unspur._arrays import cast, namespace, sum_by, to_device, to_device_like
 from unspur._typing import Array, BoolArray, FloatArray
@@ -25,6 +26,8 @@ from unspur.rows import Block, RowSource, Weighting
 COVARIANCE_OVERFLOWS = "The covariance of X overflows its floating-point type. Rescale X, or use float64."
 #: Smallest variance of the widest column; digits are lost in smaller ones.
 MIN_VARIANCE = 1e-290
+#: Most cells whose rows are multiplied apart.
+MAX_CELLS = 8
 #: Which classes get the same total weight.
 Balance: TypeAlias = Literal["none", "concept", "main", "group"]
 #: Axes of (y, concept) inside a class of each balance: summed over to get the weight of the class.
@@ -157,19 +160,46 @@ class Moments:
         kind = np.dtype(np.float64) if in_float64 else rows.dtype
 
         total, mean, _ = _means(rows, weighting)
+        noise = 0.0 if kind == np.float64 else 100.0 * float(np.finfo(kind).eps)
+        return cls(mean, rows.sum(lambda block: _scatter(block, mean, weighting(block), kind)) / total, noise)
+
+    @classmethod
+    def of_both(cls, rows: RowSource, weightings: tuple[Weighting, Weighting]) -> tuple[Moments, Moments]:
+        """`of` under two weightings that sum to one. In memory, rows of few cells are multiplied once, cell by cell."""
+        mean, other = (_means(rows, weighting)[1] for weighting in weightings)
+        factors = np.stack([weighting.factor for weighting in weightings], axis=1)
 
         def scatter(block: Block) -> Array:
-            z, weight = block.z, weighting(block)
-            if isinstance(z, np.ndarray) and not weight.all():  # held-out rows; on a device, looking would mean waiting
-                counted = np.flatnonzero(weight)
-                z, weight = z.take(counted, axis=0), weight[counted]
-            scaled = z - to_device(mean.astype(kind), z)
-            scaled *= cast((weight**0.5)[:, None], kind)
-            with np.errstate(over="ignore", invalid="ignore"):  # rows too large for it are refused by `Geometry`
-                return cast(scaled.T @ scaled, np.float64)
+            if not isinstance(block.z, np.ndarray) or len(factors) > MAX_CELLS:
+                both = [_scatter(block, mean, weighting(block), np.dtype(np.float64)) for weighting in weightings]
+                return namespace(both[0]).stack(both)
+            order = np.argsort(block.cell, kind="stable")
+            x = block.z[order].astype(np.float64, copy=False)
+            x -= mean
+            x *= block.weight[order, None] ** 0.5
+            sums, product = np.zeros((2, x.shape[1] ** 2)), np.empty((x.shape[1], x.shape[1]))
+            ends = np.cumsum(np.bincount(block.cell, minlength=len(factors)))
+            for cell in np.unique(block.cell):
+                own = x[ends[cell - 1] if cell else 0 : ends[cell]].T
+                dsyrk(1.0, own, 0.0, product.T, overwrite_c=True)  # the lower triangle; half the work
+                for one, share in zip(sums, factors[cell], strict=True):
+                    daxpy(product.ravel(), one, a=share)
+            return sums.reshape(2, *product.shape)
 
-        noise = 0.0 if kind == np.float64 else 100.0 * float(np.finfo(kind).eps)
-        return cls(mean, rows.sum(scatter) / total, noise)
+        first, second = (np.tril(one) + np.tril(one, -1).T for one in rows.sum(scatter))
+        return cls(mean, first), cls(other, second - np.outer(other - mean, other - mean))
+
+
+def _scatter(block: Block, mean: FloatArray, weight: Array, kind: np.dtype[Any]) -> Array:
+    """Σ ω (z − mean)(z − mean)ᵀ over one block, shape (d, d), with products in a type."""
+    z = block.z
+    if isinstance(z, np.ndarray) and not weight.all():  # held-out rows; on a device, looking would mean waiting
+        counted = np.flatnonzero(weight)
+        z, weight = z.take(counted, axis=0), weight[counted]
+    scaled = z - to_device(mean.astype(kind), z)
+    scaled *= cast((weight**0.5)[:, None], kind)
+    with np.errstate(over="ignore", invalid="ignore"):  # rows too large for it are refused by `Geometry`
+        return cast(scaled.T @ scaled, np.float64)
 
 
 def keeps_digits(squares: FloatArray, rows: RowSource) -> bool:
