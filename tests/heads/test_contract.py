@@ -152,7 +152,7 @@ def test_a_failed_fit_leaves_no_trace(head, toy):
     ("kind", "classes"),
     [
         (lambda y: y.astype(object), "i"),
-        (lambda y: y + 0.5, "f"),
+        (lambda y: y + 1.0, "f"),
         (lambda y: np.array(["land", "water"], dtype=object)[y], "O"),
     ],
 )
