@@ -19,7 +19,7 @@ picture: $(READY)  ## the pictures of the README and of the guide to the report 
 	$(BIN)/python benchmarks/screenshot.py build/demo.html docs/images/report.png
 
 test: $(READY)  ## the whole test suite, a file to each core in turn
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n logical --dist loadfile
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n logical --dist loadfile --no-loadscope-reorder
 
 # Trials of claims: what was tried, how often, what survived (reproduction/docs/trust.md).
 TRUST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest trust -q -n logical --dist worksteal -p no:cacheprovider

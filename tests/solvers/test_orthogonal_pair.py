@@ -267,7 +267,7 @@ def test_objective_equals_that_of_a_generic_constrained_optimiser():
 
 def test_no_random_start_finds_a_lower_minimum():
     misled = 0
-    for seed in range(100):
+    for seed in range(40):
         rows, weighting, space = hard_problem(seed)
         cold = solve_pair(rows, weighting, space).outcome
         assert cold.converged, (seed, cold)
@@ -275,7 +275,7 @@ def test_no_random_start_finds_a_lower_minimum():
         values = [minimum_from(random_start(space, rng), rows, weighting, space, tol=1e-5) for _ in range(20)]
         assert cold.objective <= min(values) + 1e-7, (seed, cold.objective - min(values))
         misled += max(values) > cold.objective + 1e-4
-    assert misled > 30  # control: many of these problems do have a worse minimum to fall into
+    assert misled > 12  # control: many of these problems do have a worse minimum to fall into
 
 
 def test_solutions_of_neighbouring_problems_save_time_and_change_nothing():

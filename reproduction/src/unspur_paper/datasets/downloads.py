@@ -345,6 +345,10 @@ def unpack(path: Path, folder: Path, name: str) -> None:
         elif zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as packed:
                 packed.extractall(folder)
+        elif not hasattr(tarfile, "data_filter"):
+            raise ArchiveError(
+                f"{path} is unpacked by Python 3.11.4 or newer only; this one is older. Unpack it by hand."
+            )
         else:
             with tarfile.open(path) as packed_tar:
                 packed_tar.extractall(folder, filter="data")
