@@ -298,3 +298,17 @@ def test_the_plug_in_minimum_is_biased_low_and_the_correction_takes_part_of_it_b
     assert 0.65 * plain < corrected < 0.4 * plain
     plain, corrected = biases([0.6, 0.9, 0.9, 0.9])  # one group is clearly the worst: nothing to correct
     assert abs(corrected - plain) < 0.05
+
+
+def test_training_rows_are_counted_in_the_same_groups():
+    y, predicted, concepts = several()
+    result = group_accuracy(y, predicted, concepts)
+    assert_array_equal(result.group_counts(y, concepts), result.rows)
+    some = np.flatnonzero((y != "bee") | (concepts["size"] == 1))
+    counts = result.group_counts(y[some], concepts.iloc[some])
+    assert counts.sum() == len(some)
+    assert counts[1, :, 0].sum() == 0 < counts[1, :, 1].sum()
+    with pytest.raises(LabelError, match="groups"):
+        result.group_counts(np.where(y == "bee", "dog", y), concepts)
+    one = group_accuracy(y, predicted, concepts["size"])
+    assert_array_equal(one.group_counts(y, concepts["size"]), one.rows)

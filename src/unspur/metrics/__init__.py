@@ -11,7 +11,7 @@ from unspur.metrics.groups import (
     worst_group_scorer,
 )
 from unspur.metrics.leakage import Leakage, NumericLeakage, leakage
-from unspur.metrics.recovery import reconstruction_error
+from unspur.metrics.probes import reconstruction_error
 from unspur.subspace import principal_angles, shared_variance
 
 __all__ = [

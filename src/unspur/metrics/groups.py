@@ -435,8 +435,8 @@ class GroupAccuracy:
     def weighted_average(self, train_shares: Array) -> float:
         """Group accuracies averaged with the shares that the groups have among the *training* rows.
 
-        `train_shares` has the shape of `rows`: shares, or numbers of rows, such as
-        ``group_accuracy(y_train, y_train, concept_train).rows``.
+        `train_shares` has the shape of `rows`: shares, or numbers of rows, as `group_counts(y_train, concept_train)`
+        returns them.
         """
         shares = np.asarray(train_shares, dtype=np.float64)
         if shares.shape != self.rows.shape or not np.all(shares >= 0) or not 0 < shares.sum() < np.inf:
@@ -450,6 +450,20 @@ class GroupAccuracy:
                 "unknown. Leave the group out of train_shares, or evaluate on rows of it."
             )
         return float(np.nansum(self.accuracy * shares) / shares.sum())
+
+    def group_counts(self, y: Array, concept: Array) -> IntArray:
+        """Number of other labelled rows (say, training rows) in each of these groups, in the shape of `rows`.
+
+        Several concepts must come in the order of `names`.
+        """
+        known = self.concept_classes if self.rows.ndim == 2 else self.levels[1:]
+        counted = group_accuracy(y, y, concept, empty="nan", classes=self.classes, concept_classes=known)
+        if counted.rows.shape != self.rows.shape or (self.rows.ndim > 2 and counted.names[1:] != self.names[1:]):
+            raise LabelError(
+                f"These rows have the groups {', '.join(counted.labels())}; accuracies are known of "
+                f"{', '.join(self.labels())}. Pass rows of these groups, and concepts in this order."
+            )
+        return counted.rows
 
     def interval(self, level: float = 0.95, *, simultaneous: bool = False) -> FloatArray:
         """Exact interval of each group's accuracy, shape ``(*rows.shape, 2)``: low and high; NaN without rows.
